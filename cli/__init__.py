@@ -1,0 +1,1 @@
+"""The `cflow` command. It may import every other package; nothing imports it."""

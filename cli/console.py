@@ -1,0 +1,79 @@
+"""What the commands share: messages, progress, JSON, and options that appear in several of them."""
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+from engine.enums import Isa
+from engine.kernels import threads_default
+
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130
+
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+ModelOption = Annotated[Path, typer.Option("--model", "-m", help="A .cflow model.")]
+IsaOption = Annotated[
+    str | None,
+    typer.Option(help=f"Instruction set: {', '.join(isa.name.lower() for isa in Isa)}. Default: the best."),
+]
+
+
+class UsageError(Exception):
+    """An option or environment that a command cannot work with; one sentence for the user."""
+
+
+def message(text: str) -> None:
+    """One line on stderr."""
+    print(f"cflow: {text}", file=sys.stderr)
+
+
+def print_json(value: Any) -> None:
+    """JSON on stdout."""
+    print(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def allowed_threads(wanted: int) -> int:
+    """`wanted`, or the number of cores that this process may use when that is less; says so on stderr."""
+    if wanted < 1:
+        raise UsageError(f"--threads is {wanted}, must be at least 1")
+    allowed = threads_default()
+    if wanted > allowed:
+        message(f"warning: --threads {wanted} is more than the {allowed} cores allowed here; using {allowed}")
+    return min(wanted, allowed)
+
+
+def session_options(threads: int | None, isa: str | None) -> dict[str, int | str]:
+    """Keyword options of `engine.Session` that the command line gave; the others keep their defaults."""
+    options: dict[str, int | str] = {}
+    if threads is not None:
+        options["threads"] = allowed_threads(threads)
+    if isa is not None:
+        options["isa"] = isa
+    return options
+
+
+@contextmanager
+def progress_bar(what: str) -> Iterator[Callable[[int, int], None]]:
+    """A callback (done, total) that draws a bar on stderr when that is a terminal, and nothing otherwise."""
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task(what, total=None)
+
+        def advance(done: int, total: int) -> None:
+            progress.update(task, completed=done, total=total)
+
+        yield advance
+
+
+def mb(size_bytes: float) -> str:
+    """A size for people, in MB or GB (powers of ten)."""
+    return f"{size_bytes / 1e9:.2f} GB" if size_bytes >= 1e9 else f"{size_bytes / 1e6:.1f} MB"

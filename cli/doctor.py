@@ -1,0 +1,140 @@
+"""`cflow doctor`: what can be measured on this machine, why not, and what would help."""
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from cli.console import EXIT_USAGE, JsonOption, mb, print_json
+from engine import native, smollm2
+from engine.enums import Isa
+from engine.errors import CflowError
+from engine.kernels import isa_default, isa_supported, threads_default
+from harness.counters import probe_counters, process_io
+from harness.machine import machine_state, warnings
+from harness.profiles import DEFAULT_PROFILE, PROFILES, fit
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the diagnosis. `required`: without it the profile cannot run. `remedy` is empty when ok."""
+
+    name: str
+    ok: bool
+    required: bool
+    detail: str
+    remedy: str = ""
+
+
+def doctor(
+    profile: Annotated[
+        str, typer.Option(help=f"Profile to be ready for: {', '.join(p.name for p in PROFILES)}.")
+    ] = DEFAULT_PROFILE,
+    out: Annotated[Path, typer.Option(help="Where results would go.")] = Path(),
+    json: JsonOption = False,
+) -> None:
+    """Say what this machine can show. Exit code 2 when the profile cannot run here."""
+    state = machine_state(out)
+    findings = [*_engine(), *_evidence(), _profile(profile, state)]
+    doubts = warnings(state)
+    ready = all(finding.ok for finding in findings if finding.required)
+    if json:
+        print_json(
+            {
+                "ready": ready,
+                "profile": profile,
+                "findings": [asdict(finding) for finding in findings],
+                "warnings": list(doubts),
+                "machine": state,
+            }
+        )
+    else:
+        _print(state, findings, doubts)
+        print(f"\n{'ready' if ready else 'NOT ready'} for profile {profile}")
+    if not ready:
+        raise typer.Exit(EXIT_USAGE)
+
+
+def _engine() -> list[Finding]:
+    try:
+        info = native.build_info()
+    except CflowError as error:
+        return [Finding("engine", False, True, str(error), f"run `{native.BUILD_COMMAND}`")]
+    sets = ", ".join(isa.name.lower() for isa in Isa if isa_supported(isa))
+    default = isa_default()
+    return [
+        Finding("engine", True, True, info),
+        Finding("instruction sets", True, True, f"{sets}; default {default.name.lower()}"),
+        Finding("threads", True, True, f"{threads_default()} by default"),
+        _vnni(),
+        _smollm2(),
+    ]
+
+
+def _vnni() -> Finding:
+    ok = isa_supported(Isa.AVX512VNNI)
+    remedy = "" if ok else "AVX-512 kernels are not measured here; use a CPU that has AVX-512 VNNI"
+    return Finding("AVX-512 VNNI", ok, False, "supported" if ok else "this CPU or OS lacks it", remedy)
+
+
+def _smollm2() -> Finding:
+    try:
+        return Finding("SmolLM2 weights", True, False, smollm2.gguf_path().name)
+    except CflowError as error:
+        return Finding("SmolLM2 weights", False, False, str(error), f"run `{smollm2.INSTALL_COMMAND}`")
+
+
+def _evidence() -> list[Finding]:
+    io = process_io()
+    remedy = "" if io else "checks that count device bytes are NOT MEASURABLE HERE; mount /proc"
+    found = "bytes from storage can be counted" if io else "/proc/self/io cannot be read"
+    return [*_hardware_counters(), Finding("device bytes", io is not None, False, found, remedy)]
+
+
+def _hardware_counters() -> list[Finding]:
+    """One line for the counters that can be read, and one for each reason why others cannot."""
+    groups: dict[str, list[str]] = {}
+    for status in probe_counters():
+        groups.setdefault("" if status.available else status.reason, []).append(status.name)
+    remedy = "hardware evidence that needs them is NOT MEASURABLE HERE; bare metal usually has them"
+    return [
+        Finding(
+            "hardware counters",
+            not reason,
+            False,
+            ", ".join(names) + (f": {reason}" if reason else ""),
+            remedy if reason else "",
+        )
+        for reason, names in groups.items()
+    ]
+
+
+def _profile(name: str, state: dict[str, Any]) -> Finding:
+    fitting = fit(name, state)
+    return Finding(
+        f"profile {name}",
+        fitting.fits,
+        True,
+        "fits" if fitting.fits else "; ".join(fitting.missing),
+        "" if fitting.smaller is None or fitting.fits else f"use --profile {fitting.smaller.name}",
+    )
+
+
+def _print(state: dict[str, Any], findings: list[Finding], doubts: tuple[str, ...]) -> None:
+    cpu, memory, storage = state["cpu"], state["memory"], state["storage"]
+    print(f"cpu        {cpu['model']}, {cpu['physical']} cores, {cpu['logical']} threads")
+    print(f"memory     {_size(memory['available_bytes'])} available of {_size(memory['total_bytes'])}")
+    print(f"storage    {_size(storage['free_bytes'])} free")
+    print()
+    for finding in findings:
+        answer = "yes" if finding.ok else "NO" if finding.required else "no"
+        print(f"{answer:<3}  {finding.name}: {finding.detail}")
+        if finding.remedy:
+            print(f"       -> {finding.remedy}")
+    for doubt in doubts:
+        print(f"warn {doubt}")
+
+
+def _size(size_bytes: int | None) -> str:
+    return "unknown" if size_bytes is None else mb(size_bytes)

@@ -1,0 +1,92 @@
+"""Entry point of `cflow`: the list of commands, and how failures become one line and an exit code.
+
+Exit codes: 0 done; 1 measured, and the result is a failure; 2 usage or environment; 130 Ctrl-C.
+"""
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+
+import typer
+from typer.exceptions import TyperException
+
+from cli.bench import bench
+from cli.check import check
+from cli.console import EXIT_INTERRUPTED, EXIT_USAGE, UsageError, message
+from cli.convert import convert
+from cli.doctor import doctor
+from cli.explain import explain
+from cli.generate import generate
+from cli.inspect import inspect
+from cli.report import report
+from cli.synth import synth
+from engine.errors import CflowError
+from harness.errors import HarnessError
+
+# As a shell reports a process that SIGPIPE ended: the reader of our output went away.
+_EXIT_PIPE = 128 + signal.SIGPIPE
+
+app = typer.Typer(
+    name="cflow",
+    help="Decode quantised transformers on CPUs, and check the claims made about it.",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+
+@app.callback(invoke_without_command=True)
+def _without_command(context: typer.Context) -> None:
+    if context.invoked_subcommand is None:
+        print(context.get_help())
+        raise typer.Exit(EXIT_USAGE)
+
+
+_EXAMPLES: dict[Callable[..., None], str] = {
+    doctor: "cflow doctor --profile quick",
+    bench: "cflow bench -m model.cflow --threads 1,2",
+    generate: 'cflow generate -m smollm2.cflow -p "Once upon a time" -n 64',
+    synth: "cflow synth model.cflow --geometry arch2_4_combined --seed 1",
+    convert: "cflow convert model.gguf model.cflow",
+    inspect: "cflow inspect model.cflow --verify",
+    check: "cflow check reports/runs/20260101T000000Z-host --json",
+    report: "cflow report reports/runs/20260101T000000Z-host",
+    explain: "cflow explain 7",
+}
+for _command, _example in _EXAMPLES.items():
+    app.command(_command.__name__, epilog=f"Example: {_example}")(_command)
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command; its exit code. What a user can cause gives one line on stderr and no traceback."""
+    try:
+        code = app(args=arguments, prog_name="cflow", standalone_mode=False)
+        sys.stdout.flush()
+        return int(code or 0)
+    except TyperException as error:
+        message(error.format_message())
+        return EXIT_USAGE
+    except (KeyboardInterrupt, typer.Abort):
+        message("interrupted")
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # What is still buffered has no reader; without this the interpreter complains about it at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _EXIT_PIPE
+    except (CflowError, HarnessError, UsageError) as error:
+        message(str(error))
+        return EXIT_USAGE
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        message(f"{where}{error.strerror or error}")
+        return EXIT_USAGE
+
+
+def main() -> None:
+    """The `cflow` console script."""
+    sys.exit(run())
+
+
+if __name__ == "__main__":
+    main()

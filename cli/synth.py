@@ -1,0 +1,53 @@
+"""`cflow synth`: a random model of any size."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cli.console import JsonOption, mb, message, print_json, progress_bar
+from engine.geometry import Geometry
+from engine.synth import synthesise
+
+
+def synth(
+    target: Annotated[Path, typer.Argument(help="The .cflow file to write; replaced when it exists.")],
+    geometry: Annotated[
+        str, typer.Option(help='A name, numbers ("d=512,layers=6,vocab=1000"), or both ("arch4,layers=2").')
+    ],
+    type_: Annotated[str, typer.Option("--type", help="f32, f16, q4_0, q4_1 or q8_0.")] = "q4_0",
+    seed: Annotated[int, typer.Option(min=0, help="Equal seeds give equal bytes.")] = 0,
+    tile_rows: Annotated[int, typer.Option(help="Rows of a tile, a multiple of 16.")] = 128,
+    tile_cols: Annotated[int, typer.Option(help="Columns of a tile, a multiple of 32.")] = 256,
+    json: JsonOption = False,
+) -> None:
+    """Write a model with seeded random weights, at about the speed of the disk."""
+    shape = Geometry.parse(geometry)
+    name = geometry if "=" not in geometry else ""
+    with progress_bar(f"writing {target.name}") as progress:
+        done = synthesise(
+            target,
+            shape,
+            seed,
+            type_,
+            tile_rows=tile_rows,
+            tile_cols=tile_cols,
+            name=name,
+            progress=progress,
+        )
+    speed = done.file_bytes / done.elapsed_ns * 1e9
+    if json:
+        print_json(
+            {
+                "path": str(done.path),
+                "file_bytes": done.file_bytes,
+                "parameters": shape.parameters,
+                "elapsed_ns": done.elapsed_ns,
+                "bytes_per_s": speed,
+                "direct_io": done.direct_io,
+            }
+        )
+        return
+    if done.note:
+        message(f"note: {done.note}")
+    print(f"{target}: {shape.parameters / 1e6:.1f} M weights, {mb(done.file_bytes)}, {mb(speed)}/s")

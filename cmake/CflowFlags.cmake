@@ -1,0 +1,68 @@
+# Compiler flags: `cflow_flags` for every target, then those of single sources; checks of the options.
+set(known_mutants drop_last_columns delay_off_by_one read_all_experts)
+
+add_library(cflow_flags INTERFACE)
+
+# -ffp-contract=off: the same source gives the same bits at every optimisation level and on every compiler; kernels
+# that want a fused multiply-add say so. errno and floating-point traps are not
+# used, and would keep loops from being vectorised.
+set(base_flags -fno-math-errno -fno-trapping-math -ffp-contract=off)
+target_compile_options(cflow_flags INTERFACE ${base_flags}
+    -Wall -Wextra -Wshadow -Wconversion -Wstrict-prototypes -Wmissing-prototypes)
+if(CFLOW_WERROR)
+    target_compile_options(cflow_flags INTERFACE -Werror)
+endif()
+
+if(CFLOW_SANITIZE)
+    if(NOT CFLOW_SANITIZE MATCHES "^[a-z-]+(,[a-z-]+)*$")
+        message(FATAL_ERROR "CFLOW_SANITIZE='${CFLOW_SANITIZE}': expected names joined by commas, e.g. address,undefined.")
+    endif()
+    set(sanitize_flags -fsanitize=${CFLOW_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer -g)
+    target_compile_options(cflow_flags INTERFACE ${sanitize_flags})
+    target_link_options(cflow_flags INTERFACE ${sanitize_flags})
+endif()
+
+if(CFLOW_MUTANT)
+    if(NOT CFLOW_MUTANT IN_LIST known_mutants)
+        list(JOIN known_mutants ", " names)
+        message(FATAL_ERROR "CFLOW_MUTANT='${CFLOW_MUTANT}' is not a known mutant. Known: ${names}.")
+    endif()
+    string(TOUPPER "${CFLOW_MUTANT}" upper)
+    target_compile_definitions(cflow_flags INTERFACE CFLOW_MUTANT="${CFLOW_MUTANT}" CFLOW_MUTANT_${upper})
+endif()
+
+# Per source. The scalar kernels are the readable reference that speed is compared with: no vectorisation there.
+set_source_files_properties(${CFLOW_SOURCES} PROPERTIES COMPILE_OPTIONS "-O3")
+set_source_files_properties(engine/src/kernels_scalar.c PROPERTIES COMPILE_OPTIONS "-O2;-fno-tree-vectorize")
+
+set(avx2_flags -O3 -mavx2 -mfma -mf16c)
+set(avx512_flags ${avx2_flags} -mavx512f -mavx512bw -mavx512vl -mavx512dq)
+set(avx512vnni_flags ${avx512_flags} -mavx512vnni)
+if(CFLOW_SIMDE)
+    if(NOT CFLOW_X86)
+        message(FATAL_ERROR "CFLOW_SIMDE=ON needs an x86-64 target; this one is ${CMAKE_SYSTEM_PROCESSOR}.")
+    endif()
+    include(CheckIncludeFile)
+    check_include_file(simde/x86/avx512.h CFLOW_HAVE_SIMDE)
+    if(NOT CFLOW_HAVE_SIMDE)
+        message(FATAL_ERROR "CFLOW_SIMDE=ON needs the SIMDe headers (Debian, Ubuntu: apt install libsimde-dev).")
+    endif()
+    target_compile_definitions(cflow_flags INTERFACE CFLOW_SIMDE)
+    set(avx512_flags ${avx2_flags})
+    set(avx512vnni_flags ${avx2_flags})
+endif()
+if(CFLOW_X86)
+    set_source_files_properties(${CFLOW_SOURCES_AVX2} PROPERTIES COMPILE_OPTIONS "${avx2_flags}")
+    set_source_files_properties(${CFLOW_SOURCES_AVX512} PROPERTIES COMPILE_OPTIONS "${avx512_flags}")
+    set_source_files_properties(${CFLOW_SOURCES_AVX512VNNI} PROPERTIES COMPILE_OPTIONS "${avx512vnni_flags}")
+    list(APPEND CFLOW_SOURCES ${x86_sources})
+endif()
+
+# What cflow_build_info() returns, in front of the mutant's name.
+set(info ${CMAKE_C_COMPILER_ID} ${CMAKE_C_COMPILER_VERSION} ${CMAKE_C_FLAGS} -O3 ${base_flags} ${sanitize_flags})
+if(CFLOW_SIMDE)
+    list(APPEND info "(AVX-512 emulated by SIMDe)")
+endif()
+list(JOIN info " " info)
+string(REPLACE "\"" "'" info "${info}")
+set_source_files_properties(engine/src/error.c PROPERTIES COMPILE_DEFINITIONS "CFLOW_BUILD_INFO=\"${info}\"")

@@ -1,0 +1,50 @@
+# The sources of the library. A source that is not listed here stops the configuration: it would be missing silently.
+set(CFLOW_SOURCES
+    engine/src/act.c
+    engine/src/attention.c
+    engine/src/error.c
+    engine/src/exec.c
+    engine/src/fill.c
+    engine/src/forward.c
+    engine/src/gemv.c
+    engine/src/hash.c
+    engine/src/isa.c
+    engine/src/kernels.c
+    engine/src/kernels_scalar.c
+    engine/src/memory.c
+    engine/src/model.c
+    engine/src/names.c
+    engine/src/options.c
+    engine/src/plan.c
+    engine/src/pool.c
+    engine/src/probe.c
+    engine/src/quantize.c
+    engine/src/residency.c
+    engine/src/row.c
+    engine/src/sample.c
+    engine/src/schedule.c
+    engine/src/session.c
+    engine/src/tiles.c
+    engine/src/topology.c
+    engine/src/vector.c
+    engine/src/verify.c
+)
+# Only on x86-64, each with the flags of its instruction set (CflowFlags.cmake).
+set(CFLOW_SOURCES_AVX2 engine/src/attention_avx2.c engine/src/kernels_avx2.c)
+set(CFLOW_SOURCES_AVX512 engine/src/kernels_avx512.c)
+set(CFLOW_SOURCES_AVX512VNNI engine/src/kernels_avx512vnni.c)
+
+set(x86_sources ${CFLOW_SOURCES_AVX2} ${CFLOW_SOURCES_AVX512} ${CFLOW_SOURCES_AVX512VNNI})
+file(GLOB found RELATIVE "${CMAKE_CURRENT_SOURCE_DIR}" CONFIGURE_DEPENDS engine/src/*.c)
+list(REMOVE_ITEM found ${CFLOW_SOURCES} ${x86_sources})
+if(found)
+    list(JOIN found ", " found)
+    message(FATAL_ERROR "Not listed in cmake/CflowSources.cmake: ${found}. Add each to one of its lists.")
+endif()
+
+string(TOLOWER "${CMAKE_SYSTEM_PROCESSOR}" processor)
+if(processor MATCHES "^(x86_64|amd64)$" AND CMAKE_SIZEOF_VOID_P EQUAL 8)
+    set(CFLOW_X86 ON)
+else()
+    set(CFLOW_X86 OFF)
+endif()

@@ -1,0 +1,21 @@
+# Native tests: every tests/c/*.c is one program that exits 0 when it passes.
+file(GLOB test_sources CONFIGURE_DEPENDS tests/c/*.c)
+foreach(source IN LISTS test_sources)
+    cmake_path(GET source STEM name)
+    add_executable(${name} ${source})
+    target_include_directories(${name} PRIVATE engine/src)
+    target_link_libraries(${name} PRIVATE cflow_objects)
+    target_compile_options(${name} PRIVATE -O1 -g)
+    add_test(NAME ${name} COMMAND ${name})
+    set_tests_properties(${name} PROPERTIES TIMEOUT 600)
+endforeach()
+
+# A sanitizer that reports nothing may be one that is not there: it must catch two known faults first.
+if(CFLOW_SANITIZE MATCHES "address" AND CFLOW_SANITIZE MATCHES "undefined")
+    add_executable(sanitizer_canary cmake/sanitizer_canary.c)
+    target_link_libraries(sanitizer_canary PRIVATE cflow_flags)
+    add_test(NAME sanitizer_catches_overflow COMMAND sanitizer_canary overflow)
+    add_test(NAME sanitizer_catches_undefined COMMAND sanitizer_canary undefined)
+    set_tests_properties(sanitizer_catches_overflow PROPERTIES PASS_REGULAR_EXPRESSION "heap-buffer-overflow")
+    set_tests_properties(sanitizer_catches_undefined PROPERTIES PASS_REGULAR_EXPRESSION "signed integer overflow")
+endif()

@@ -1,0 +1,269 @@
+"""Enumerations of the C interface, one class per enum of `include/cflow.h`, with the values of the header.
+
+The header is the source; `tests/engine/test_native.py` parses it and compares names and values. Importing
+this module needs no C library.
+"""
+
+from enum import IntEnum
+
+
+class Status(IntEnum):
+    """Result of every function that can fail."""
+
+    OK = 0
+    ERR_ARGUMENT = 1
+    ERR_MEMORY = 2
+    ERR_IO = 3
+    ERR_FORMAT = 4
+    ERR_CHECKSUM = 5
+    ERR_UNSUPPORTED = 6
+    ERR_CONTEXT = 7
+    ERR_NONFINITE = 8
+    ERR_CANCELLED = 9
+    ERR_INTERRUPTED = 10
+
+
+class Type(IntEnum):
+    """Weight types."""
+
+    F32 = 0
+    F16 = 1
+    Q4_0 = 2
+    Q4_1 = 3
+    Q8_0 = 4
+
+
+class Isa(IntEnum):
+    """Instruction sets, from the least to the most capable."""
+
+    SCALAR = 0
+    AVX2 = 1
+    AVX512 = 2
+    AVX512VNNI = 3
+
+
+class Param(IntEnum):
+    """Header parameters in file order."""
+
+    LAYERS = 0
+    BLOCKS = 1
+    D_MODEL = 2
+    HEADS = 3
+    KV_HEADS = 4
+    HEAD_DIM = 5
+    FFN_HIDDEN = 6
+    EXPERTS = 7
+    EXPERTS_PER_TOKEN = 8
+    EXPERT_HIDDEN = 9
+    VOCAB = 10
+    CONTEXT = 11
+    ARCHITECTURE = 12
+    DENSE_DELAY = 13
+    EXPERT_DELAY = 14
+    ROUTE = 15
+    ACTIVATION = 16
+    NORM_TOPK = 17
+    TILE_ROWS = 18
+    TILE_COLS = 19
+    RMS_EPS_BITS = 20
+    ROPE_BASE_BITS = 21
+    TIED_HEAD = 22
+    BOS = 23
+    EOS = 24
+
+
+class Architecture(IntEnum):
+    """How blocks are combined."""
+
+    DELAYED = 0
+    TWO_STREAM = 1
+    REGISTER = 2
+
+
+class Route(IntEnum):
+    """What the router and the experts read."""
+
+    CURRENT = 0
+    PRE_DENSE = 1
+
+
+class Activation(IntEnum):
+    """Gate of the feed-forward network: exact (erf) GELU or SiLU."""
+
+    GEGLU = 0
+    SWIGLU = 1
+
+
+class Role(IntEnum):
+    """What a tensor is for."""
+
+    EMBEDDING = 0
+    ATTN_NORM = 1
+    ATTN_QKV = 2
+    ATTN_QKV_BIAS = 3
+    ATTN_OUTPUT = 4
+    FFN_NORM = 5
+    FFN_GATE_UP = 6
+    FFN_DOWN = 7
+    MOE_NORM = 8
+    ROUTER = 9
+    REGISTER = 10
+    OUTPUT_NORM = 11
+    HEAD = 12
+    EXPERT_GATE_UP = 13
+    EXPERT_DOWN = 14
+
+
+class TensorField(IntEnum):
+    """Fields of `cflow_model_tensor`."""
+
+    ROLE = 0
+    BLOCK = 1
+    EXPERT = 2
+    TYPE = 3
+    PARTS = 4
+    ROWS0 = 5
+    ROWS1 = 6
+    ROWS2 = 7
+    COLUMNS = 8
+    OFFSET = 9
+    BYTES = 10
+    HASH = 11
+
+
+class Residency(IntEnum):
+    """Where a session keeps its weights."""
+
+    MMAP = 0
+    COPY = 1
+
+
+class Layout(IntEnum):
+    """Order of the weights in memory."""
+
+    TILED = 0
+    ROW_MAJOR = 1
+
+
+class Prefetch(IntEnum):
+    """Prefetch instruction of the kernels."""
+
+    NONE = 0
+    T0 = 1
+    T1 = 2
+    T2 = 3
+    NTA = 4
+
+
+class Option(IntEnum):
+    """Session options; the keyword names of `engine.Session` are these in lower case."""
+
+    ISA = 0
+    THREADS = 1
+    PIN = 2
+    Q8_ACTIVATIONS = 3
+    FUSED = 4
+    LAYOUT = 5
+    ROWS_PER_PASS = 6
+    RESIDENCY = 7
+    PREFETCH_HINT = 8
+    PREFETCH_BYTES = 9
+    KV_F32 = 10
+    CONTEXT = 11
+    DENSE_DELAY = 12
+    EXPERT_DELAY = 13
+    ROUTE = 14
+    READ_ALL_EXPERTS = 15
+
+
+class Counter(IntEnum):
+    """Totals of a session, in bytes, nanoseconds or counts as the name says."""
+
+    TOKENS = 0
+    WALL_NS = 1
+    ATTENTION_BYTES = 2
+    DENSE_BYTES = 3
+    EXPERT_BYTES = 4
+    ROUTER_BYTES = 5
+    HEAD_BYTES = 6
+    EMBEDDING_BYTES = 7
+    KV_BYTES = 8
+    ATTENTION_NS = 9
+    DENSE_NS = 10
+    EXPERT_NS = 11
+    ROUTER_NS = 12
+    HEAD_NS = 13
+    VECTOR_NS = 14
+    BARRIER_NS = 15
+    PHASES = 16
+    IO_WAIT_NS = 17
+    DEVICE_BYTES = 18
+
+
+class PieceKind(IntEnum):
+    """Matrix-level work of a token."""
+
+    QKV = 0
+    ATTENTION = 1
+    OUTPUT = 2
+    GATE_UP = 3
+    DOWN = 4
+    ROUTER = 5
+    EXPERT_GATE_UP = 6
+    EXPERT_DOWN = 7
+    HEAD = 8
+
+
+class PieceField(IntEnum):
+    """Fields of `cflow_schedule_piece`."""
+
+    KIND = 0
+    LAYER = 1
+    SLOT = 2
+    STREAM = 3
+    PHASE = 4
+    WEIGHTS = 5
+    BYTES = 6
+
+
+class Stream(IntEnum):
+    """Accounting streams."""
+
+    ATTENTION = 0
+    DENSE = 1
+    EXPERT = 2
+    ROUTER = 3
+    HEAD = 4
+
+
+class KernelField(IntEnum):
+    """Fields of `cflow_kernel_info`."""
+
+    TYPE = 0
+    Q8 = 1
+    ISA = 2
+    ROWS_PER_PASS = 3
+    SUPPORTED = 4
+
+
+#: C enum -> (prefix of its enumerators, class). Every enum of the header is here.
+ENUMS: dict[str, tuple[str, type[IntEnum]]] = {
+    "cflow_status": ("CFLOW_", Status),
+    "cflow_type": ("CFLOW_TYPE_", Type),
+    "cflow_isa": ("CFLOW_ISA_", Isa),
+    "cflow_param": ("CFLOW_PARAM_", Param),
+    "cflow_architecture": ("CFLOW_ARCH_", Architecture),
+    "cflow_route": ("CFLOW_ROUTE_", Route),
+    "cflow_activation": ("CFLOW_ACT_", Activation),
+    "cflow_role": ("CFLOW_ROLE_", Role),
+    "cflow_tensor_field": ("CFLOW_TENSOR_", TensorField),
+    "cflow_residency": ("CFLOW_RESIDENCY_", Residency),
+    "cflow_layout": ("CFLOW_LAYOUT_", Layout),
+    "cflow_prefetch": ("CFLOW_PREFETCH_", Prefetch),
+    "cflow_option": ("CFLOW_OPTION_", Option),
+    "cflow_counter": ("CFLOW_COUNTER_", Counter),
+    "cflow_piece_kind": ("CFLOW_PIECE_", PieceKind),
+    "cflow_piece_field": ("CFLOW_PIECE_", PieceField),
+    "cflow_stream": ("CFLOW_STREAM_", Stream),
+    "cflow_kernel_field": ("CFLOW_KERNEL_", KernelField),
+}

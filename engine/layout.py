@@ -1,0 +1,321 @@
+"""What a .cflow file holds and where: tensors, tables and header (comment "FILE FORMAT" of cflow.h)."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import xxhash
+
+from engine.enums import Architecture, Param, Role, Type
+from engine.errors import ArgumentError
+from engine.hyperparameters import NONE_U32, Hyperparameters
+from engine.tiles import TileLayout, TileShape, align_up
+
+MAGIC = b"CFLOW\r\n\x1a"
+FORMAT_VERSION = 1
+HEADER_BYTES = 512
+DATA_ALIGN_BYTES = 64
+PAGE_BYTES = 4096
+MAX_TENSORS = 1 << 20
+NAME_BYTES = 64
+
+HEADER = struct.Struct("<8sIIQQIIQIIQQQQQ")
+PARAMS_OFFSET = 128
+NAME_OFFSET = 440
+HASH_OFFSET = 504
+TENSOR_ENTRY = struct.Struct("<IIIIIIQQQQQQQ48s")
+EXPERT_ENTRY = struct.Struct("<QQQQ")
+
+#: Roles of each unique block in file order, outside the expert bank.
+BLOCK_ROLES = (
+    Role.ATTN_NORM,
+    Role.ATTN_QKV,
+    Role.ATTN_QKV_BIAS,
+    Role.ATTN_OUTPUT,
+    Role.FFN_NORM,
+    Role.FFN_GATE_UP,
+    Role.FFN_DOWN,
+    Role.MOE_NORM,
+    Role.ROUTER,
+    Role.REGISTER,
+)
+EXPERT_ROLES = (Role.EXPERT_GATE_UP, Role.EXPERT_DOWN)
+VECTOR_ROLES = frozenset(
+    {Role.ATTN_NORM, Role.ATTN_QKV_BIAS, Role.FFN_NORM, Role.MOE_NORM, Role.REGISTER, Role.OUTPUT_NORM}
+)
+
+
+def shape_of(hparams: Hyperparameters, role: Role) -> tuple[tuple[int, ...], int] | None:
+    """Rows of each part and columns (1 for a vector) of a tensor; None when this model has no such tensor.
+
+    The biases of q, k and v are optional: their shape is given although a model may lack them.
+    """
+    h = hparams
+    queries, keys = h.heads * h.head_dim, h.kv_heads * h.head_dim
+    dense, moe = h.ffn_hidden > 0, h.experts > 0
+    vector = ((h.d_model,), 1)
+    shapes: dict[Role, tuple[tuple[int, ...], int] | None] = {
+        Role.EMBEDDING: ((h.vocab,), h.d_model),
+        Role.ATTN_NORM: vector,
+        Role.ATTN_QKV: ((queries, keys, keys), h.d_model),
+        Role.ATTN_QKV_BIAS: ((queries + 2 * keys,), 1),
+        Role.ATTN_OUTPUT: ((h.d_model,), queries),
+        Role.FFN_NORM: vector if dense else None,
+        Role.FFN_GATE_UP: ((h.ffn_hidden, h.ffn_hidden), h.d_model) if dense else None,
+        Role.FFN_DOWN: ((h.d_model,), h.ffn_hidden) if dense else None,
+        Role.MOE_NORM: vector if moe else None,
+        Role.ROUTER: ((h.experts,), h.d_model) if moe else None,
+        Role.REGISTER: vector if h.architecture is Architecture.REGISTER else None,
+        Role.OUTPUT_NORM: vector,
+        Role.HEAD: None if h.tied_head else ((h.vocab,), h.d_model),
+        Role.EXPERT_GATE_UP: ((h.expert_hidden, h.expert_hidden), h.d_model) if moe else None,
+        Role.EXPERT_DOWN: ((h.d_model,), h.expert_hidden) if moe else None,
+    }
+    return shapes[role]
+
+
+def tensor_name(role: Role, block: int | None, expert: int | None) -> str:
+    """ "embedding", "blk.0.attn_qkv", "blk.3.exp.7.gate_up"."""
+    if expert is not None:
+        return f"blk.{block}.exp.{expert}.{role.name.lower().removeprefix('expert_')}"
+    return role.name.lower() if block is None else f"blk.{block}.{role.name.lower()}"
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """One tensor of a file: what it is for, its type, its shape. `block`, `expert`: None if it has none."""
+
+    role: Role
+    block: int | None
+    expert: int | None
+    kind: Type
+    part_rows: tuple[int, ...]
+    columns: int
+
+    @property
+    def name(self) -> str:
+        """Unique in the file."""
+        return tensor_name(self.role, self.block, self.expert)
+
+    @property
+    def is_vector(self) -> bool:
+        """Whether the data are `rows` f32 values and not tiles."""
+        return self.role in VECTOR_ROLES
+
+    def layout(self, shape: TileShape) -> TileLayout:
+        """Tile layout of a matrix."""
+        return TileLayout(self.kind, self.part_rows, self.columns, shape)
+
+    def data_bytes(self, shape: TileShape) -> int:
+        """Stored bytes, padding included."""
+        if self.is_vector:
+            return align_up(4 * self.part_rows[0], DATA_ALIGN_BYTES)
+        return self.layout(shape).data_bytes
+
+    @property
+    def key(self) -> tuple[Role, int | None, int | None]:
+        """Role, block and expert: what identifies a tensor."""
+        return self.role, self.block, self.expert
+
+
+def tensor_spec(
+    hparams: Hyperparameters, role: Role, kind: Type, block: int | None = None, expert: int | None = None
+) -> TensorSpec:
+    """The spec of a tensor, with the shape that `hparams` gives.
+
+    Raises ArgumentError when a model with these parameters has no such tensor.
+    """
+    shape = shape_of(hparams, role)
+    if shape is None:
+        raise ArgumentError(
+            f"{tensor_name(role, block, expert)}: a model with these parameters has no such tensor"
+        )
+    return TensorSpec(role, block, expert, kind, *shape)
+
+
+def model_specs(
+    hparams: Hyperparameters, kind_of: Callable[[Role], Type], qkv_bias: bool = False
+) -> list[TensorSpec]:
+    """All tensors of a model in file order, matrices in the type that `kind_of(role)` gives.
+
+    Vectors and the router are always f32, whatever `kind_of` says.
+    """
+
+    def spec(role: Role, block: int | None = None, expert: int | None = None) -> TensorSpec:
+        plain = role in VECTOR_ROLES or role is Role.ROUTER
+        return tensor_spec(hparams, role, Type.F32 if plain else kind_of(role), block, expert)
+
+    keys = _keys_in_file_order(hparams)
+    return [spec(*key) for key in keys if qkv_bias or key[0] is not Role.ATTN_QKV_BIAS]
+
+
+@dataclass(frozen=True)
+class FileLayout:
+    """Where everything lies. Made by `plan()`; offsets and lengths are parallel to `specs`, in file order."""
+
+    hparams: Hyperparameters
+    name: str
+    specs: tuple[TensorSpec, ...]
+    offsets: tuple[int, ...]
+    lengths: tuple[int, ...]
+    expert_regions: tuple[tuple[int, int], ...]
+    expert_offset: int
+    tokenizer: bytes
+    tokenizer_offset: int
+    data_offset: int
+    file_bytes: int
+
+    def front(self, hashes: list[int], expert_hashes: list[int]) -> bytes:
+        """Bytes 0 .. data_offset of the file: header, tables, tokenizer. Takes the XXH64 of all data."""
+        table = b"".join(
+            TENSOR_ENTRY.pack(
+                spec.role,
+                NONE_U32 if spec.block is None else spec.block,
+                NONE_U32 if spec.expert is None else spec.expert,
+                spec.kind,
+                len(spec.part_rows),
+                0,
+                *(*spec.part_rows, 0, 0)[:3],
+                spec.columns,
+                offset,
+                length,
+                digest,
+                spec.name.encode("ascii"),
+            )
+            for spec, offset, length, digest in zip(
+                self.specs, self.offsets, self.lengths, hashes, strict=True
+            )
+        )
+        experts = b"".join(
+            EXPERT_ENTRY.pack(offset, length, digest, 0)
+            for (offset, length), digest in zip(self.expert_regions, expert_hashes, strict=True)
+        )
+        out = bytearray(self.data_offset)
+        out[HEADER_BYTES : HEADER_BYTES + len(table)] = table
+        out[self.expert_offset : self.expert_offset + len(experts)] = experts
+        out[self.tokenizer_offset : self.tokenizer_offset + len(self.tokenizer)] = self.tokenizer
+        out[:HEADER_BYTES] = self._header(xxhash.xxh64_intdigest(table + experts))
+        return bytes(out)
+
+    def _header(self, tables_hash: int) -> bytes:
+        out = bytearray(HEADER_BYTES)
+        HEADER.pack_into(
+            out,
+            0,
+            MAGIC,
+            FORMAT_VERSION,
+            HEADER_BYTES,
+            self.file_bytes,
+            HEADER_BYTES,
+            len(self.specs),
+            TENSOR_ENTRY.size,
+            self.expert_offset,
+            len(self.expert_regions),
+            EXPERT_ENTRY.size,
+            self.tokenizer_offset,
+            len(self.tokenizer),
+            xxhash.xxh64_intdigest(self.tokenizer) if self.tokenizer else 0,
+            tables_hash,
+            self.data_offset,
+        )
+        struct.pack_into(f"<{len(Param)}I", out, PARAMS_OFFSET, *self.hparams.words())
+        name = self.name.encode()
+        out[NAME_OFFSET : NAME_OFFSET + len(name)] = name
+        struct.pack_into("<Q", out, HASH_OFFSET, xxhash.xxh64_intdigest(bytes(out[:HASH_OFFSET])))
+        return bytes(out)
+
+
+def plan(
+    hparams: Hyperparameters, specs: Iterable[TensorSpec], name: str = "", tokenizer_json: str | None = None
+) -> FileLayout:
+    """Places all tensors. `specs` may come in any order.
+
+    Raises ArgumentError naming the tensor that is missing, twice, unexpected, or of the wrong shape or type,
+    and for a model name that is too long.
+    """
+    if len(name.encode()) >= NAME_BYTES or "\0" in name:
+        raise ArgumentError(f"name {name!r} must have at most {NAME_BYTES - 1} UTF-8 bytes and no NUL")
+    ordered = checked_specs(hparams, specs)
+    tokenizer = (tokenizer_json or "").encode()
+    expert_count = hparams.blocks * hparams.experts
+    end = HEADER_BYTES + len(ordered) * TENSOR_ENTRY.size
+    expert_offset = align_up(end, DATA_ALIGN_BYTES) if expert_count else 0
+    end = max(end, expert_offset + expert_count * EXPERT_ENTRY.size)
+    tokenizer_offset = align_up(end, DATA_ALIGN_BYTES) if tokenizer else 0
+    end = max(end, tokenizer_offset + len(tokenizer))
+    data_offset = end = align_up(end, PAGE_BYTES)
+
+    offsets, lengths = [], []
+    regions: list[tuple[int, int]] = []
+    for spec in ordered:
+        starts_expert = spec.role is Role.EXPERT_GATE_UP
+        offset = align_up(end, PAGE_BYTES if starts_expert else DATA_ALIGN_BYTES)
+        length = spec.data_bytes(hparams.tile_shape)
+        end = offset + length
+        if starts_expert:
+            regions.append((offset, length))
+        elif spec.role is Role.EXPERT_DOWN:
+            regions[-1] = (regions[-1][0], end - regions[-1][0])
+        offsets.append(offset)
+        lengths.append(length)
+    return FileLayout(
+        hparams=hparams,
+        name=name,
+        specs=ordered,
+        offsets=tuple(offsets),
+        lengths=tuple(lengths),
+        expert_regions=tuple(regions),
+        expert_offset=expert_offset,
+        tokenizer=tokenizer,
+        tokenizer_offset=tokenizer_offset,
+        data_offset=data_offset,
+        # Whole pages, so that the last region can be read and written with O_DIRECT.
+        file_bytes=align_up(end, PAGE_BYTES),
+    )
+
+
+def _keys_in_file_order(hparams: Hyperparameters) -> list[tuple[Role, int | None, int | None]]:
+    """Role, block and expert of all tensors that the model can have, the optional biases among them."""
+    keys: list[tuple[Role, int | None, int | None]] = [(Role.EMBEDDING, None, None)]
+    keys += [(role, block, None) for block in range(hparams.blocks) for role in BLOCK_ROLES]
+    keys += [(Role.OUTPUT_NORM, None, None), (Role.HEAD, None, None)]
+    keys += [
+        (role, block, expert)
+        for block in range(hparams.blocks)
+        for expert in range(hparams.experts)
+        for role in EXPERT_ROLES
+    ]
+    return [key for key in keys if shape_of(hparams, key[0]) is not None]
+
+
+def checked_specs(hparams: Hyperparameters, specs: Iterable[TensorSpec]) -> tuple[TensorSpec, ...]:
+    """`specs` in file order. Raises ArgumentError naming the tensor that is missing or not as it must be."""
+    given: dict[tuple[Role, int | None, int | None], TensorSpec] = {}
+    for spec in specs:
+        if spec.key in given:
+            raise ArgumentError(f"{spec.name}: is given twice")
+        given[spec.key] = spec
+    ordered = []
+    for key in _keys_in_file_order(hparams):
+        found = given.pop(key, None)
+        if found is None:
+            if key[0] is Role.ATTN_QKV_BIAS:
+                continue
+            raise ArgumentError(f"{tensor_name(*key)}: is missing")
+        wanted = tensor_spec(hparams, key[0], found.kind, key[1], key[2])
+        if found != wanted:
+            raise ArgumentError(
+                f"{found.name}: rows and columns are {found.part_rows} and {found.columns}, "
+                f"must be {wanted.part_rows} and {wanted.columns}"
+            )
+        if found.kind is not Type.F32 and (found.is_vector or found.role is Role.ROUTER):
+            raise ArgumentError(f"{found.name}: is {found.kind.name.lower()}, must be f32")
+        ordered.append(found)
+    if given:
+        unexpected = next(iter(given.values()))
+        raise ArgumentError(f"{unexpected.name}: a model with these parameters has no such tensor")
+    if len(ordered) > MAX_TENSORS:
+        raise ArgumentError(f"tensor_count is {len(ordered)}, must be at most {MAX_TENSORS}")
+    return tuple(ordered)

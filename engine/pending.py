@@ -1,0 +1,89 @@
+"""A file under a temporary name that takes its real name only when it is whole."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from engine.errors import FileError
+
+
+class PendingFile:
+    """Creates a temporary file beside `path`; `commit()` fsyncs and renames it, anything else removes it.
+
+    `file_bytes` is the size that the file will have. Raises FileError naming the path when the disk has
+    less space for this user (f_bavail), or when a system call fails. `fd` is open for reading and writing.
+    """
+
+    def __init__(self, path: Path, file_bytes: int) -> None:
+        self.path = path
+        self._temporary = path.parent / f".{path.name}.{os.getpid()}.tmp"
+        if path.is_dir():
+            raise FileError(f"{path}: is a directory, not a file to write")
+        try:
+            state = os.statvfs(path.parent)
+            available_bytes = state.f_bavail * state.f_frsize
+            if file_bytes > available_bytes:
+                raise FileError(
+                    f"{path}: needs {file_bytes:,} bytes, the file system has {available_bytes:,} bytes free"
+                )
+            self.fd = os.open(self._temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        except OSError as error:
+            raise FileError(f"{path}: cannot be written: {error.strerror}") from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.abandon()
+
+    def write_at(self, offset: int, data: memoryview | bytes) -> None:
+        """Writes all of `data` at `offset`. Raises FileError; a full disk is named as such."""
+        view = memoryview(data).cast("B")
+        try:
+            while view:
+                written = os.pwrite(self.fd, view, offset)
+                offset += written
+                view = view[written:]
+        except OSError as error:
+            reason = "no space left" if error.errno == errno.ENOSPC else error.strerror
+            raise FileError(f"{self.path}: write at byte {offset} failed: {reason}") from error
+
+    def extend_to(self, file_bytes: int) -> None:
+        """Sets the length of the file; what was not written reads as zero. Raises FileError."""
+        try:
+            os.ftruncate(self.fd, file_bytes)
+        except OSError as error:
+            raise FileError(f"{self.path}: cannot be extended: {error.strerror}") from error
+
+    def commit(self) -> None:
+        """Makes the file durable and gives it its name. Raises FileError."""
+        try:
+            os.fsync(self.fd)
+            os.replace(self._temporary, self.path)
+            folder = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+        except OSError as error:
+            raise FileError(f"{self.path}: cannot be completed: {error.strerror}") from error
+        self._close()
+
+    def abandon(self) -> None:
+        """Removes the temporary file. Does nothing after `commit()`."""
+        if self.fd >= 0:
+            self._close()
+            self._temporary.unlink(missing_ok=True)
+
+    def _close(self) -> None:
+        fd, self.fd = self.fd, -1
+        os.close(fd)

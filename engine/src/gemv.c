@@ -1,0 +1,179 @@
+/* gemv.c - one matrix-vector product on the calling thread, for tests and measurement, and the kernels' public names. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "error.h"
+#include "kernels.h"
+
+const char *cflow_kernel_name(uint32_t kernel)
+{
+    const cf_kernel *const found = cf_kernel_at(kernel);
+    return found ? found->name : NULL;
+}
+
+int cflow_kernel_info(uint32_t kernel, uint64_t fields_out[/* CFLOW_KERNEL_FIELD_COUNT */])
+{
+    const cf_kernel *const found = cf_kernel_at(kernel);
+    if (found == NULL || fields_out == NULL) {
+        return cf_fail(CFLOW_ERR_ARGUMENT, "cflow_kernel_info: kernel is %lu; allowed are 0 .. %lu, with fields_out set",
+                       (unsigned long)kernel, (unsigned long)cflow_kernel_count() - 1);
+    }
+    fields_out[CFLOW_KERNEL_TYPE] = (uint64_t)found->type;
+    fields_out[CFLOW_KERNEL_Q8] = (uint64_t)found->q8;
+    fields_out[CFLOW_KERNEL_ISA] = (uint64_t)found->isa;
+    fields_out[CFLOW_KERNEL_ROWS_PER_PASS] = (uint64_t)found->rows_per_pass;
+    fields_out[CFLOW_KERNEL_SUPPORTED] = (uint64_t)cflow_isa_supported(found->isa);
+    return CFLOW_OK;
+}
+
+void cf_gemv_groups(cf_gemv_fn kernel, const cf_tiles *tiles, const uint8_t *weights, uint64_t first, uint64_t count,
+                    const cf_act *x, int hint, uint32_t prefetch_bytes, float *y)
+{
+    const uint32_t stripe_groups = tiles->tile_rows / CF_GROUP_ROWS;
+    while (count > 0) {
+        const uint64_t stripe = first / stripe_groups;
+        const uint32_t skipped = (uint32_t)(first % stripe_groups);
+        const uint32_t groups = cf_tiles_groups(tiles, 0, stripe);
+        const uint32_t taken = groups - skipped < count ? groups - skipped : (uint32_t)count;
+        const uint8_t *tile = weights + cf_tiles_stripe_offset(tiles, stripe);
+        for (uint64_t column = 0; column < tiles->columns; column += tiles->tile_cols) {
+            const uint64_t left = tiles->columns - column;
+            const uint32_t blocks = (left < tiles->tile_cols ? (uint32_t)left : tiles->tile_cols) / CF_BLOCK;
+            const size_t group_bytes = cf_group_bytes(tiles->type, blocks);
+            const cf_gemv_call call = {
+                .weights = {tile + skipped * group_bytes},
+                .y = {y},
+                .parts = 1,
+                .groups = taken,
+                .blocks = blocks,
+                .x = cf_act_at(x, (size_t)column),
+                .prefetch_hint = hint,
+                .prefetch_bytes = prefetch_bytes,
+            };
+            kernel(&call);
+            tile += groups * group_bytes;
+        }
+        first += taken;
+        count -= taken;
+        y += (size_t)taken * CF_GROUP_ROWS;
+    }
+}
+
+/* ---- cflow_gemv --------------------------------------------------------------------------------------------------- */
+
+/* Prepared activations and a padded result in one allocation. */
+typedef struct scratch {
+    void *memory;
+    cf_act act;
+    float *y; /* [padded_rows] */
+} scratch;
+
+static int scratch_create(const cf_kernel *kernel, const float *x, size_t columns, size_t padded_rows, scratch *out)
+{
+    const size_t float_bytes = cf_pad64(columns * sizeof(float));
+    const size_t block_bytes = cf_pad64(columns / CF_BLOCK * sizeof(float));
+    const size_t y_bytes = cf_pad64(padded_rows * sizeof(float));
+    const size_t bytes = 2 * float_bytes + 3 * block_bytes + cf_pad64(columns) + y_bytes;
+    uint8_t *next = aligned_alloc(CF_CACHE_LINE, bytes);
+    if (next == NULL) {
+        return cf_fail(CFLOW_ERR_MEMORY, "cflow_gemv: %llu bytes of scratch memory could not be had",
+                       (unsigned long long)bytes);
+    }
+    out->memory = next;
+    float *const f32 = (float *)(void *)next;
+    next += float_bytes;
+    float *const scaled = (float *)(void *)next;
+    next += float_bytes;
+    float *const f32_sums = (float *)(void *)next;
+    next += block_bytes;
+    float *const scales = (float *)(void *)next;
+    next += block_bytes;
+    int32_t *const sums = (int32_t *)(void *)next;
+    next += block_bytes;
+    int8_t *const codes = (int8_t *)next;
+    next += cf_pad64(columns);
+    out->y = (float *)(void *)next;
+    memset(out->y, 0, y_bytes);
+
+    memcpy(f32, x, columns * sizeof(float));
+    out->act = (cf_act){.f32 = f32};
+    if (kernel->needs & CF_NEED_F32_SUMS) {
+        cf_act_sums(f32, columns, f32_sums);
+        out->act.f32_sums = f32_sums;
+    }
+    if (kernel->needs & CF_NEED_F32_SCALED) {
+        cf_act_scale_nibbles(f32, columns, scaled);
+        out->act.f32_scaled = scaled;
+    }
+    if (kernel->needs & CF_NEED_Q8) {
+        cf_act_quantize(f32, columns, codes, scales, sums);
+        out->act.codes = codes;
+        out->act.scales = scales;
+        out->act.sums = sums;
+    }
+    return CFLOW_OK;
+}
+
+static int check_gemv(const cf_kernel *kernel, const void *weights, uint64_t weights_bytes, const cf_tiles *tiles)
+{
+    const uint64_t row_bytes = tiles->columns / CF_BLOCK * cf_row_block_bytes(kernel->type);
+    const uint64_t needed = kernel->rows_per_pass ? tiles->rows[0] * row_bytes : tiles->bytes;
+    if (weights_bytes != needed) {
+        return cf_fail(CFLOW_ERR_ARGUMENT, "cflow_gemv: weights_bytes is %llu; %llu rows x %llu columns for %s need %llu",
+                       (unsigned long long)weights_bytes, (unsigned long long)tiles->rows[0],
+                       (unsigned long long)tiles->columns, kernel->name, (unsigned long long)needed);
+    }
+    if (kernel->rows_per_pass == 0 && (uintptr_t)weights % CF_CACHE_LINE != 0) {
+        return cf_fail(CFLOW_ERR_ARGUMENT, "cflow_gemv: the tiles are not 64-byte aligned");
+    }
+    if (tiles->rows[0] > UINT32_MAX || tiles->columns / CF_BLOCK > UINT32_MAX) {
+        return cf_fail(CFLOW_ERR_ARGUMENT, "cflow_gemv: %llu rows x %llu columns; at most 2^32 - 1 rows and blocks",
+                       (unsigned long long)tiles->rows[0], (unsigned long long)tiles->columns);
+    }
+    if (!cflow_isa_supported(kernel->isa)) {
+        return cf_fail(CFLOW_ERR_UNSUPPORTED, "cflow_gemv: this CPU does not run %s (%s)", kernel->name,
+                       cflow_isa_name(kernel->isa));
+    }
+    return CFLOW_OK;
+}
+
+int cflow_gemv(uint32_t kernel, const void *weights, uint64_t weights_bytes, uint64_t rows, uint64_t columns,
+               uint32_t tile_rows, uint32_t tile_cols, const float *x, float *y_out)
+{
+    const cf_kernel *const found = cf_kernel_at(kernel);
+    if (found == NULL) {
+        return cf_fail(CFLOW_ERR_ARGUMENT, "cflow_gemv: kernel is %lu; allowed are 0 .. %lu", (unsigned long)kernel,
+                       (unsigned long)cflow_kernel_count() - 1);
+    }
+    if (weights == NULL || x == NULL || y_out == NULL) {
+        return cf_fail(CFLOW_ERR_ARGUMENT, "cflow_gemv: weights, x and y_out must not be NULL");
+    }
+    if (found->rows_per_pass) { /* no tiles: any legal shape serves to check rows and columns */
+        tile_rows = CF_GROUP_ROWS;
+        tile_cols = CF_BLOCK;
+    }
+    cf_tiles tiles;
+    int status = cf_tiles_describe(found->type, 1, &rows, columns, tile_rows, tile_cols, &tiles);
+    if (status == CFLOW_OK) {
+        status = check_gemv(found, weights, weights_bytes, &tiles);
+    }
+    if (status != CFLOW_OK) {
+        return status;
+    }
+    const size_t groups = (size_t)(rows / CF_GROUP_ROWS + (rows % CF_GROUP_ROWS != 0));
+    scratch work;
+    status = scratch_create(found, x, (size_t)columns, groups * CF_GROUP_ROWS, &work);
+    if (status != CFLOW_OK) {
+        return status;
+    }
+    if (found->rows_per_pass) {
+        const size_t row_bytes = (size_t)(columns / CF_BLOCK) * cf_row_block_bytes(found->type);
+        found->rows(weights, row_bytes, (uint32_t)rows, (uint32_t)(columns / CF_BLOCK), &work.act, work.y);
+    } else {
+        cf_gemv_groups(found->tile, &tiles, weights, 0, groups, &work.act, CFLOW_PREFETCH_T0,
+                       CF_PREFETCH_DEFAULT_BYTES, work.y);
+    }
+    memcpy(y_out, work.y, (size_t)rows * sizeof(float));
+    free(work.memory);
+    return CFLOW_OK;
+}

@@ -1,0 +1,31 @@
+/* pool.h - pinned worker threads and their barrier. */
+#ifndef CF_POOL_H
+#define CF_POOL_H
+
+#include "cflow.h"
+
+typedef struct cflow_pool cf_pool;
+
+enum { CF_MAX_THREADS = 256 };
+
+/* Runs on every worker; `thread` is 0 .. threads - 1. */
+typedef void (*cf_job_fn)(void *argument, int thread);
+/* Runs once per barrier, on the last worker to arrive, before the others are released. */
+typedef void (*cf_barrier_fn)(void *argument);
+
+int cf_pool_threads(const cf_pool *pool);
+/* Hands a job to all workers and returns at once. One job at a time: wait before the next. */
+void cf_pool_start(cf_pool *pool, cf_job_fn job, void *argument);
+/* CFLOW_OK when no job runs any more; CFLOW_ERR_INTERRUPTED when a signal handler ran meanwhile and the job goes on. */
+int cf_pool_wait(cf_pool *pool);
+/* cf_pool_start, then waits through interruptions. */
+void cf_pool_run(cf_pool *pool, cf_job_fn job, void *argument);
+/*
+ * Called by every worker of the running job. Spins for a while, then sleeps. Everything written before it by any
+ * worker, and by at_last, is visible to all after it. at_last may be NULL.
+ */
+void cf_pool_barrier(cf_pool *pool, cf_barrier_fn at_last, void *argument);
+
+uint64_t cf_now_ns(void); /* CLOCK_MONOTONIC */
+
+#endif

@@ -1,0 +1,99 @@
+/* session.h - one stream of tokens over a model: options, memory, workers, KV cache and accounting. */
+#ifndef CF_SESSION_H
+#define CF_SESSION_H
+
+#include "attention.h"
+#include "plan.h"
+#include "pool.h"
+
+#include <stdatomic.h>
+
+struct cflow_options {
+    int64_t value[CFLOW_OPTION_COUNT];
+};
+
+/* Zeroed anonymous memory; huge = 1: on transparent huge pages where the kernel gives them, 0: on 4 KiB pages. */
+typedef struct cf_memory {
+    void *data;
+    size_t bytes;
+} cf_memory;
+
+int cf_memory_map(cf_memory *memory, size_t bytes, int huge, const char *what);
+void cf_memory_unmap(cf_memory *memory);
+
+enum { CF_TRACE_FIELDS = 4 };
+
+/* Written by one worker; a cache line of distance to the next. */
+typedef struct cf_worker {
+    _Alignas(64) uint8_t *arena; /* private values of the plan */
+    float *scratch;              /* gate and up rows: 2 * padded hidden */
+    float *scores;               /* [context], then query, key and the stored key and value rows: 4 * head_dim */
+    float *rotation;             /* cos, sin: head_dim / 2 each */
+    float best_logit;
+    int32_t best_token;
+    int logits_finite;
+    uint32_t bad_layer; /* first layer with a non-finite vector in this token; CF_NONE when none */
+    uint64_t counters[CFLOW_COUNTER_COUNT];
+    uint64_t *trace; /* [trace_capacity][CF_TRACE_FIELDS] */
+    size_t trace_count;
+} cf_worker;
+
+struct cflow_session {
+    const cflow_model *model;
+    struct cflow_options options; /* resolved */
+    cf_plan *plan;
+    cf_pool *pool;
+    const cf_kv_ops *kv_ops;
+    uint32_t context;
+    uint32_t position;
+
+    const uint8_t *data;         /* tensor at data + (offset - model->data_offset) */
+    cf_memory copied;            /* residency copy */
+    cf_memory row_major;         /* layout row-major */
+    size_t *row_major_offset;    /* [tensor_count], into row_major */
+    cf_memory kv;                /* keys then values: [layer][kv_head][context][head_dim] */
+    size_t kv_half_bytes;
+    cf_memory private_arenas;
+    cf_memory shared_arena;
+    cf_worker *workers;
+    size_t trace_capacity;
+    int32_t *routing;       /* [layers * experts_per_token] */
+    float *routing_weights; /* likewise */
+    float *residual_norms;  /* [layers], arch1: [2 * layers] */
+    size_t residual_count;
+
+    /* the call in progress */
+    int busy;
+    const int32_t *feed;
+    size_t feed_count;
+    int generate;
+    float *logits_out;
+    int32_t *tokens_out;
+    uint64_t *ns_out;
+    size_t done;
+    int32_t token;
+    int want_logits;
+    uint64_t token_start_ns;
+    _Atomic uint64_t first_in_ns;
+    int job_status;
+    uint32_t job_bad_layer;
+    _Atomic int abort;
+    _Atomic int cancel;
+    uint64_t tokens;
+    uint64_t wall_ns;
+    uint64_t phases;
+};
+
+static inline const uint8_t *cf_tensor_data(const cflow_session *session, const cf_tensor *tensor)
+{
+    return session->data + (tensor->offset - session->model->data_offset);
+}
+
+/* residency.c */
+int cf_residency_copy(cflow_session *session);
+int cf_residency_row_major(cflow_session *session);
+
+/* exec.c: the job that runs the tokens of a call on every worker. */
+void cf_exec_job(void *session, int thread);
+
+#endif

@@ -1,0 +1,283 @@
+"""The part of the second opinion that reads paired runs. Like harness/check.py it shares no code with the
+judges.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Final
+
+_STREAMS: Final = {"attention", "dense", "expert", "router", "head", "embedding"}
+_RELATIVE_ERROR: Final = 1e-9
+
+
+@dataclass(frozen=True)
+class TimedFinding:
+    """Figure and interval that the rounds give; `doubts`: every reason why they decide nothing."""
+
+    value: float | None
+    low: float | None
+    high: float | None
+    doubts: tuple[str, ...]
+
+
+def same(stored: float | None, derived: float | None) -> bool:
+    """Whether two numbers agree to a relative 1e-9, or neither is there."""
+    if stored is None or derived is None:
+        return stored is derived
+    return math.isclose(stored, derived, rel_tol=_RELATIVE_ERROR, abs_tol=1e-300)
+
+
+def middle(values: Sequence[float]) -> float:
+    """Median."""
+    ordered = sorted(values)
+    return (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
+
+
+def timed_finding(
+    evidence: Mapping[str, Any],
+    summary: Mapping[str, Any] | None,
+    guard: float,
+    cell_count: int,
+    report: Callable[[str], None],
+) -> TimedFinding:
+    """Judges a paired run anew.
+
+    Args:
+        evidence, summary: as stored. guard: g of the A/A rule. cell_count: m of the confidence 1 - 0.05 / m.
+        report: called with every disagreement between the file and its raw material.
+    """
+    faults = [*_round_faults(evidence), *_sample_faults(evidence)]
+    for fault in faults:
+        report(fault)
+    if any(set(one["samples"]) != {arm["name"] for arm in evidence["arms"]} for one in evidence["rounds"]):
+        return TimedFinding(None, None, None, tuple(faults))
+    voids = _voids(evidence)
+    for one, found in zip(evidence["rounds"], voids, strict=True):
+        stored = sorted((void["rule"], void["arm"] or "") for void in one["void"])
+        if stored != sorted(found):
+            report(f"round {one['seq']}: void is {stored}, its raw material gives {sorted(found)}")
+    valid = [one for one, found in zip(evidence["rounds"], voids, strict=True) if not found]
+    try:
+        logs = [math.log(_figure(evidence, one)) for one in valid]
+    except (ValueError, KeyError, TypeError, ZeroDivisionError) as error:
+        report(f"the figure cannot be computed: {error!r}")
+        return TimedFinding(None, None, None, ("no figure",))
+    alpha = Fraction(1, 20 * cell_count)
+    interval = _interval(logs, alpha)
+    control = _control(evidence, valid, alpha)
+    halves = None
+    if len(logs) >= 2:
+        halves = [math.exp(middle(logs[: len(logs) // 2])), math.exp(middle(logs[(len(logs) + 1) // 2 :]))]
+    over = _over_roof(evidence, valid)
+    for fault in over:
+        report(fault)
+    doubts = (*faults, *_doubts(evidence, voids, logs, interval, control, halves, math.log1p(guard)), *over)
+    value = math.exp(middle(logs)) if logs else None
+    low, high = (None, None) if interval is None else interval
+    derived = {
+        "value": value, "low": low, "high": high, "confidence": float(1 - alpha), "valid": len(valid),
+        "void": len(voids) - len(valid), "share": _share(evidence, valid, evidence["figure"]["subject"]["arm"]),
+        "a_a": control, "halves": halves,
+    }  # fmt: skip
+    _compare_summary(summary, derived, report)
+    return TimedFinding(value, low, high, doubts)
+
+
+def _compare_summary(
+    summary: Mapping[str, Any] | None, derived: Mapping[str, Any], report: Callable[[str], None]
+) -> None:
+    if summary is None:
+        report("no summary of the rounds")
+        return
+    for key, value in derived.items():
+        stored = summary[key]
+        ends = zip(stored, value, strict=True) if isinstance(value, list) and stored else [(stored, value)]
+        if not all(same(one, other) for one, other in ends):
+            report(f"summary.{key} is {stored}, the rounds give {value}")
+
+
+def _round_faults(evidence: Mapping[str, Any]) -> list[str]:
+    """Rounds that are missing, out of time, or not in balanced order."""
+    arms = [arm["name"] for arm in evidence["arms"]]
+    rounds, faults = evidence["rounds"], []
+    numbers = [one["seq"] for one in rounds]
+    if numbers != list(range(len(rounds))):
+        missing = sorted(set(range(max(numbers, default=-1) + 1)) - set(numbers))
+        faults.append(f"rounds are missing or repeated: sequence {numbers}, missing {missing}")
+    for one in rounds:
+        if sorted(one["order"]) != sorted(arms) or sorted(one["samples"]) != sorted(arms):
+            faults.append(f"round {one['seq']}: order or samples do not hold every arm once")
+    block = len(arms) if len(arms) % 2 == 0 else 2 * len(arms)
+    for start in range(0, len(rounds) - block + 1, block):
+        orders = [one["order"] for one in rounds[start : start + block]]
+        for position, arm in itertools.product(range(len(arms)), arms):
+            if [order[position : position + 1] == [arm] for order in orders].count(True) != block // len(
+                arms
+            ):
+                faults.append(f"rounds {start} to {start + block - 1} are not in balanced order")
+                break
+    if len(rounds) % block and not evidence["interrupted"]:
+        faults.append(
+            f"{len(rounds)} rounds are not whole blocks of {block}, and the run was not interrupted"
+        )
+    for before, after in itertools.pairwise(rounds):
+        if after["start_ns"] < before["end_ns"]:
+            faults.append(f"round {after['seq']} starts before round {before['seq']} ends")
+    return faults
+
+
+def _sample_faults(evidence: Mapping[str, Any]) -> list[str]:
+    """Samples out of time order, longer than their wall time, or with bytes that their counters do not add up
+    to.
+    """
+    faults = []
+    for one in evidence["rounds"]:
+        clock = one["start_ns"]
+        for arm in one["order"]:
+            sample = one["samples"].get(arm)
+            if sample is None:
+                continue
+            where = f"round {one['seq']}, arm {arm}"
+            if sample["start_ns"] < clock or sample["start_ns"] + sample["wall_ns"] > one["end_ns"]:
+                faults.append(f"{where}: ran outside its place in the order")
+            clock = sample["start_ns"] + sample["wall_ns"]
+            if sample["ns"] > 1.01 * sample["wall_ns"] + 10_000:
+                faults.append(
+                    f"{where}: {sample['ns']} ns measured inside {sample['wall_ns']} ns of wall time"
+                )
+            streams = [n for counter, n in sample["counters"].items() if counter.removesuffix("_bytes") in _STREAMS
+                       and counter.endswith("_bytes")]  # fmt: skip
+            if streams and sum(streams) != sample["bytes"]:
+                faults.append(f"{where}: bytes is {sample['bytes']}, its counters add up to {sum(streams)}")
+    return faults
+
+
+def _voids(evidence: Mapping[str, Any]) -> list[list[tuple[str, str]]]:
+    """The void rules of every round as (rule, arm), arm "" for the whole round."""
+    rounds = evidence["rounds"]
+    typical = middle([one["probe_bytes_per_ns"] for one in rounds]) if rounds else 0.0
+    out = []
+    for one in rounds:
+        found = []
+        if one["steal_ticks"] / max(one["cpu_ticks"], 1) > 0.01:
+            found.append(("steal", ""))
+        if one["probe_bytes_per_ns"] < 0.92 * typical:
+            found.append(("bandwidth_probe", ""))
+        for arm in evidence["arms"]:
+            sample, wanted = one["samples"][arm["name"]], arm["resident"]
+            if sample["run_delay_ns"] > 0.03 * sample["ns"]:
+                found.append(("run_queue", arm["name"]))
+            if sample["digest"] != arm["expected_digest"]:
+                found.append(("output", arm["name"]))
+            if wanted is not None and not (
+                sample["resident"] is not None and wanted[0] <= sample["resident"] <= wanted[1]
+            ):
+                found.append(("cache", arm["name"]))
+        out.append(found)
+    return out
+
+
+def _roof(evidence: Mapping[str, Any]) -> float:
+    return float(
+        max(pattern["bytes"] / ns for pattern in evidence["roof"]["patterns"] for ns in pattern["ns"])
+    )
+
+
+def _measure(sample: Mapping[str, Any], measure: str) -> float:
+    above, below = {"time": ("ns", "work"), "speed": ("work", "ns"), "bandwidth": ("bytes", "ns")}[measure]
+    return float(sample[above] / sample[below])
+
+
+def _figure(evidence: Mapping[str, Any], one: Mapping[str, Any]) -> float:
+    figure = evidence["figure"]
+    value = figure["scale"] * _measure(one["samples"][figure["subject"]["arm"]], figure["subject"]["measure"])
+    if figure["reference"] == "roof":
+        return float(value / _roof(evidence))
+    if figure["reference"] is None:
+        return float(value)
+    return float(value / _measure(one["samples"][figure["reference"]["arm"]], figure["reference"]["measure"]))
+
+
+def _interval(logs: Sequence[float], alpha: Fraction) -> list[float] | None:
+    """Sign-test interval, in whole numbers: the outermost ranks whose two tails hold at most alpha of 2^n
+    signs.
+    """
+    n, signs, rank = len(logs), 0, 0
+    while True:
+        signs += math.comb(n, rank)
+        if 2 * signs > alpha * 2**n:
+            break
+        rank += 1
+    if rank == 0:
+        return None
+    ordered = sorted(logs)
+    return [math.exp(ordered[rank - 1]), math.exp(ordered[-rank])]
+
+
+def _control(
+    evidence: Mapping[str, Any], valid: Sequence[Mapping[str, Any]], alpha: Fraction
+) -> list[float] | None:
+    for arm in evidence["arms"]:
+        if arm["control_of"] is not None:
+            pairs = [(one["samples"][arm["name"]], one["samples"][arm["control_of"]]) for one in valid]
+            return _interval([math.log(_measure(x, "time") / _measure(y, "time")) for x, y in pairs], alpha)
+    return None
+
+
+def _doubts(
+    evidence: Mapping[str, Any],
+    voids: Sequence[Sequence[tuple[str, str]]],
+    logs: Sequence[float],
+    interval: Sequence[float] | None,
+    control: Sequence[float] | None,
+    halves: Sequence[float] | None,
+    guard: float,
+) -> list[str]:
+    """Why a paired run decides nothing, whatever its figure."""
+    doubts = []
+    void_count = len([found for found in voids if found])
+    if evidence["interrupted"]:
+        doubts.append("interrupted")
+    if len(logs) < 12 or interval is None:
+        doubts.append("too few valid rounds")
+    if 3 * void_count > len(voids):
+        doubts.append("more than a third of the rounds void")
+    blamed = [arm for found in voids for arm in {arm for _, arm in found if arm}]
+    for arm in set(blamed):
+        if _tail(blamed.count(arm), len(blamed), Fraction(1, len(evidence["arms"]))) < Fraction(1, 100):
+            doubts.append(f"voids fall on {arm}")
+    if control is None or max(abs(math.log(end)) for end in control) > guard * (1 + _RELATIVE_ERROR):
+        doubts.append("the A/A control fails")
+    if halves is None or abs(math.log(halves[0] / halves[1])) > guard * (1 + _RELATIVE_ERROR):
+        doubts.append("the halves disagree")
+    return doubts
+
+
+def _tail(successes: int, n: int, p: Fraction) -> Fraction:
+    return 1 - sum((math.comb(n, i) * p**i * (1 - p) ** (n - i) for i in range(successes)), Fraction(0))
+
+
+def _share(evidence: Mapping[str, Any], valid: Sequence[Mapping[str, Any]], arm: str) -> float | None:
+    if evidence["roof"] is None or not valid:
+        return None
+    return middle([_measure(one["samples"][arm], "bandwidth") for one in valid]) / _roof(evidence)
+
+
+def _over_roof(evidence: Mapping[str, Any], valid: Sequence[Mapping[str, Any]]) -> list[str]:
+    if evidence["roof"] is None:
+        return []
+    faults = []
+    if not same(evidence["roof"]["bytes_per_ns"], _roof(evidence)):
+        faults.append(f"roof is {evidence['roof']['bytes_per_ns']}, its patterns give {_roof(evidence)}")
+    for arm in evidence["arms"]:
+        share = _share(evidence, valid, arm["name"])
+        if share is not None and share > 1.03:
+            faults.append(
+                f"arm {arm['name']}: bandwidth is {share:.3f} of the roof, above 1.03: the roof is void"
+            )
+    return faults

@@ -1,0 +1,357 @@
+"""claims.toml, the registry of claims and checks: every target is declared here before anything is measured.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, cast
+
+from harness.errors import RegistryError
+from harness.kinds import CLAIM_IDS, KINDS, PROFILE_NAMES, Kind, Target
+
+DEFAULT_GUARD: Final = 0.03
+_CHECK_ID: Final = re.compile(r"[a-z0-9_]+(\.[a-z0-9_]+)+")
+_NEED: Final = re.compile(r"[a-z0-9_]+([:.-][a-z0-9_]+)*")
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One claim of the paper. `built` is False while this suite has no measurement for it."""
+
+    id: str
+    title: str
+    statement: str
+    paper_finding: str
+    built: bool
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One row of a check: its own target and evidence. A check without declared cells has one, labelled "".
+    """
+
+    label: str
+    unit: str
+    paper: float | None
+    target: Target | None
+
+
+@dataclass(frozen=True)
+class Check:
+    """One measurement with one target.
+
+    target: [low, high], None = recorded only (allowed with `beyond` alone). margin: how much counts as "no
+    benefit". guard: g of the A/A rule. budget_s: seconds per profile; a profile that is absent does not run
+    the check. cells[0] is the headline: its value, interval, unit and paper figure stand for the check.
+    """
+
+    id: str
+    claim: str
+    statement: str
+    paper_finding: str
+    paper: float | None
+    paper_unit: str
+    metric: str
+    unit: str
+    target: Target | None
+    kinds: tuple[Kind, ...]
+    needs: tuple[str, ...]
+    budget_s: Mapping[str, float]
+    beyond: bool
+    first_screen: bool
+    built: bool
+    margin: float | None
+    guard: float
+    cells: tuple[Cell, ...]
+
+    @property
+    def confidence(self) -> float:
+        """Per-cell confidence 1 - 0.05 / m for m cells (Bonferroni)."""
+        return 1.0 - 0.05 / len(self.cells)
+
+
+@dataclass(frozen=True)
+class Registry:
+    """The parsed claims.toml with the exact text that it came from."""
+
+    claims: tuple[Claim, ...]
+    checks: tuple[Check, ...]
+    text: str
+
+    @property
+    def sha256(self) -> str:
+        """SHA-256 of the UTF-8 text of claims.toml, hexadecimal."""
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+    def claim(self, claim_id: str) -> Claim:
+        """The claim of that id. Raises RegistryError naming the ids that exist."""
+        for claim in self.claims:
+            if claim.id == claim_id:
+                return claim
+        raise RegistryError(f"no claim {claim_id!r}; claims are {', '.join(c.id for c in self.claims)}")
+
+    def check(self, check_id: str) -> Check:
+        """The check of that id. Raises RegistryError naming the ids that exist."""
+        for check in self.checks:
+            if check.id == check_id:
+                return check
+        raise RegistryError(f"no check {check_id!r}; checks are {', '.join(c.id for c in self.checks)}")
+
+    def checks_of(self, claim_id: str) -> tuple[Check, ...]:
+        """The checks of a claim, in the order of the file."""
+        return tuple(check for check in self.checks if check.claim == claim_id)
+
+    def budget_s(self, profile: str) -> float:
+        """Seconds that the checks of a profile may take together."""
+        return sum(check.budget_s.get(profile, 0.0) for check in self.checks)
+
+
+class _Table:
+    """A TOML table whose keys are taken one by one, so that a key that nobody knows is an error."""
+
+    def __init__(self, where: str, data: object) -> None:
+        if not isinstance(data, dict):
+            raise RegistryError(f"{where}: expected a table, found {data!r}")
+        self._where = where
+        self._left = dict(data)
+
+    def fail(self, key: str, found: object, allowed: str) -> RegistryError:
+        return RegistryError(f"{self._where}.{key}: found {found!r}, allowed: {allowed}")
+
+    def _take(self, key: str, required: bool) -> Any:
+        if key not in self._left:
+            if required:
+                raise RegistryError(f"{self._where}.{key}: missing")
+            return None
+        return self._left.pop(key)
+
+    def text(self, key: str, default: str | None = None) -> str:
+        value = self._take(key, default is None)
+        if value is None:
+            return cast(str, default)
+        if not isinstance(value, str) or not value.strip():
+            raise self.fail(key, value, "a non-empty string")
+        return value
+
+    def flag(self, key: str, default: bool | None = None) -> bool:
+        value = self._take(key, default is None)
+        if value is None:
+            return bool(default)
+        if not isinstance(value, bool):
+            raise self.fail(key, value, "true or false")
+        return value
+
+    def number(self, key: str) -> float | None:
+        value = self._take(key, False)
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            raise self.fail(key, value, "a finite number")
+        return float(value)
+
+    def fraction(self, key: str) -> float | None:
+        value = self.number(key)
+        if value is not None and not 0.0 < value < 1.0:
+            raise self.fail(key, value, "a number above 0 and below 1")
+        return value
+
+    def texts(self, key: str, allowed: str, required: bool = False) -> tuple[str, ...]:
+        value = self._take(key, required)
+        if value is None:
+            return ()
+        if (
+            not isinstance(value, list)
+            or any(not isinstance(item, str) for item in value)
+            or len(set(value)) != len(value)
+        ):
+            raise self.fail(key, value, allowed)
+        return tuple(value)
+
+    def target(self, key: str) -> Target | None:
+        value = self._take(key, False)
+        if value is None:
+            return None
+        allowed = "[low, high] with low <= high, an open end being -inf or inf, not both open"
+        if not isinstance(value, list) or len(value) != 2:
+            raise self.fail(key, value, allowed)
+        if any(isinstance(end, bool) or not isinstance(end, int | float) or math.isnan(end) for end in value):
+            raise self.fail(key, value, allowed)
+        low, high = float(value[0]), float(value[1])
+        if low > high or low == math.inf or high == -math.inf or (math.isinf(low) and math.isinf(high)):
+            raise self.fail(key, value, allowed)
+        return low, high
+
+    def table(self, key: str) -> dict[str, Any]:
+        value = self._take(key, True)
+        if not isinstance(value, dict):
+            raise self.fail(key, value, "a table")
+        return value
+
+    def tables(self, key: str) -> list[Any]:
+        value = self._take(key, False)
+        if value is None:
+            return []
+        if not isinstance(value, list):
+            raise self.fail(key, value, "an array of tables")
+        return value
+
+    def done(self) -> None:
+        if self._left:
+            raise RegistryError(f"{self._where}.{sorted(self._left)[0]}: unknown key")
+
+
+def load_registry(path: Path) -> Registry:
+    """Reads and validates claims.toml.
+
+    Raises:
+        RegistryError: the file cannot be read, or a key breaks a rule; names the key, what was found, what is
+        allowed.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise RegistryError(f"{path.name}: cannot be read: {error}") from error
+    return parse_registry(text)
+
+
+def parse_registry(text: str) -> Registry:
+    """Validates the text of a claims.toml. Raises RegistryError as load_registry does."""
+    try:
+        data = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise RegistryError(f"claims.toml: not valid TOML: {error}") from error
+    top = _Table("claims.toml", data)
+    claims = tuple(_claim(index, item) for index, item in enumerate(top.tables("claim")))
+    found = tuple(claim.id for claim in claims)
+    if found != CLAIM_IDS:
+        raise RegistryError(
+            f"claims.toml.claim: found ids {found}, allowed: exactly {CLAIM_IDS}, in this order"
+        )
+    by_id = {claim.id: claim for claim in claims}
+    checks = tuple(_check(index, item, by_id) for index, item in enumerate(top.tables("check")))
+    top.done()
+    _cross_rules(claims, checks)
+    return Registry(claims, checks, text)
+
+
+def _claim(index: int, item: object) -> Claim:
+    table = _Table(f"claim[{index}]", item)
+    claim = Claim(
+        id=table.text("id"),
+        title=table.text("title"),
+        statement=table.text("statement"),
+        paper_finding=table.text("paper_finding"),
+        built=table.flag("built"),
+    )
+    table.done()
+    return claim
+
+
+def _check(index: int, item: object, claims: Mapping[str, Claim]) -> Check:
+    name = item.get("id", index) if isinstance(item, dict) else index
+    table = _Table(f"check[{name}]", item)
+    check_id = table.text("id")
+    if not _CHECK_ID.fullmatch(check_id):
+        raise table.fail("id", check_id, "lower-case words joined by dots, such as 7.law")
+    claim_id = table.text("claim")
+    if claim_id not in claims:
+        raise table.fail("claim", claim_id, f"one of {', '.join(claims)}")
+    kinds = table.texts("kinds", f"a list out of {', '.join(KINDS)}", required=True)
+    if not kinds or any(kind not in KINDS for kind in kinds):
+        raise table.fail("kinds", list(kinds), f"a non-empty list out of {', '.join(KINDS)}")
+    needs = table.texts("needs", "a list of distinct strings")
+    for need in needs:
+        if not _NEED.fullmatch(need):
+            raise table.fail("needs", need, "lower-case words such as isa:avx2 or threads:2")
+    beyond = table.flag("beyond", False)
+    target = table.target("target")
+    unit = table.text("unit")
+    margin = table.fraction("margin")
+    guard = table.fraction("guard") or DEFAULT_GUARD
+    if margin is not None and guard > margin:
+        raise table.fail("guard", guard, f"at most the margin, {margin}")
+    paper = table.number("paper")
+    cells = _cells(check_id, table.tables("cells"), Cell("", unit, paper, target))
+    if any(cell.target is None for cell in cells) and not beyond:
+        raise RegistryError(
+            f"check[{check_id}].target: missing; only a check with beyond = true may be recorded alone"
+        )
+    check = Check(
+        id=check_id,
+        claim=claim_id,
+        statement=table.text("statement"),
+        paper_finding=table.text("paper_finding", claims[claim_id].paper_finding),
+        paper=paper,
+        paper_unit=table.text("paper_unit", unit),
+        metric=table.text("metric"),
+        unit=unit,
+        target=target,
+        kinds=cast(tuple[Kind, ...], kinds),
+        needs=needs,
+        budget_s=_budget(check_id, table.table("budget_s")),
+        beyond=beyond,
+        first_screen=table.flag("first_screen", False),
+        built=table.flag("built", True),
+        margin=margin,
+        guard=guard,
+        cells=cells,
+    )
+    table.done()
+    return check
+
+
+def _cells(check_id: str, items: list[Any], default: Cell) -> tuple[Cell, ...]:
+    if not items:
+        return (default,)
+    cells: list[Cell] = []
+    for index, item in enumerate(items):
+        table = _Table(f"check[{check_id}].cells[{index}]", item)
+        label = table.text("label")
+        if label in {cell.label for cell in cells}:
+            raise table.fail("label", label, "labels that differ")
+        target = table.target("target")
+        cells.append(
+            Cell(
+                label=label,
+                unit=table.text("unit", default.unit),
+                paper=table.number("paper"),
+                target=default.target if target is None else target,
+            )
+        )
+        table.done()
+    return tuple(cells)
+
+
+def _budget(check_id: str, data: Mapping[str, Any]) -> dict[str, float]:
+    for profile, seconds in data.items():
+        where = f"check[{check_id}].budget_s.{profile}"
+        if profile not in PROFILE_NAMES:
+            raise RegistryError(f"{where}: unknown profile, allowed: {', '.join(PROFILE_NAMES)}")
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < math.inf:
+            raise RegistryError(f"{where}: found {seconds!r}, allowed: seconds above 0")
+    if not data:
+        raise RegistryError(f"check[{check_id}].budget_s: empty, allowed: at least one profile")
+    return {profile: float(seconds) for profile, seconds in data.items()}
+
+
+def _cross_rules(claims: tuple[Claim, ...], checks: tuple[Check, ...]) -> None:
+    ids = [check.id for check in checks]
+    for check_id in ids:
+        if ids.count(check_id) > 1:
+            raise RegistryError(f"check[{check_id}].id: used twice")
+    for claim in claims:
+        own = [check for check in checks if check.claim == claim.id]
+        if claim.built and not any(not check.beyond for check in own):
+            raise RegistryError(
+                f"claim[{claim.id}].built: true, but no check that is not beyond belongs to it"
+            )
+        if not claim.built and any(check.built for check in own):
+            raise RegistryError(
+                f"claim[{claim.id}].built: false, but check {own[0].id} belongs to it and is built"
+            )

@@ -1,0 +1,207 @@
+"""The verdict rules. harness/check.py applies the same rules through code of its own; neither imports the
+other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from harness.errors import EvidenceError
+from harness.evidence import Evidence
+from harness.kinds import INCONCLUSIVE, NOT_MEASURABLE, REFUTED, SUPPORTED, Kind, Target, Verdict
+from harness.registry import Check, Claim
+from harness.rounds import Timed
+from harness.statistics import TimedSummary, summarise
+
+NOT_BUILT = "not built yet"
+NOT_RUN = "not run"
+
+
+@dataclass(frozen=True)
+class NotMeasurable:
+    """What the machine cannot show, and why."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class CellResult:
+    """A cell with its verdict. verdict None: recorded, no target. low, high: None for an exact value."""
+
+    label: str
+    unit: str
+    paper: float | None
+    target: Target | None
+    verdict: Verdict | None
+    reason: str
+    value: float | None
+    low: float | None
+    high: float | None
+    summary: TimedSummary | None
+    evidence: Evidence | None
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """The verdict of a check over its cells. kind None: nothing could be measured."""
+
+    check: Check
+    kind: Kind
+    verdict: Verdict | None
+    reason: str
+    cells: tuple[CellResult, ...]
+
+
+def place(low: float, high: float, target: Target) -> Verdict:
+    """Inside the target: SUPPORTED; disjoint from it: REFUTED; else INCONCLUSIVE. An exact value has low =
+    high.
+    """
+    if target[0] <= low and high <= target[1]:
+        return SUPPORTED
+    if high < target[0] or low > target[1]:
+        return REFUTED
+    return INCONCLUSIVE
+
+
+def combine(verdicts: Iterable[Verdict]) -> Verdict:
+    """Any REFUTED, else any INCONCLUSIVE, else SUPPORTED if one is, else NOT MEASURABLE HERE."""
+    found = set(verdicts)
+    for verdict in (REFUTED, INCONCLUSIVE, SUPPORTED):
+        if verdict in found:
+            return verdict
+    return NOT_MEASURABLE
+
+
+def judge_cell(check: Check, index: int, found: Evidence | NotMeasurable) -> CellResult:
+    """Verdict of cell `index` of a check on its evidence."""
+    cell = check.cells[index]
+
+    def result(
+        verdict: Verdict | None,
+        reason: str,
+        figure: tuple[float | None, float | None, float | None] = (None, None, None),
+        summary: TimedSummary | None = None,
+    ) -> CellResult:
+        evidence = None if isinstance(found, NotMeasurable) else found
+        return CellResult(
+            cell.label, cell.unit, cell.paper, cell.target, verdict, reason, *figure, summary, evidence
+        )
+
+    if isinstance(found, NotMeasurable):
+        return result(None if cell.target is None else NOT_MEASURABLE, found.reason)
+    if isinstance(found, Timed):
+        summary = summarise(found, check.confidence, check.guard)
+        figure = (summary.value, summary.low, summary.high)
+        if cell.target is None:
+            return result(None, "; ".join(("recorded, no target", *summary.reasons)), figure, summary)
+        if summary.reasons or summary.low is None or summary.high is None:
+            return result(INCONCLUSIVE, "; ".join(summary.reasons), figure, summary)
+        verdict = place(summary.low, summary.high, cell.target)
+        return result(verdict, _words("interval", verdict), figure, summary)
+    if cell.target is None:
+        return result(None, "recorded, no target", (found.value, None, None))
+    verdict = place(found.value, found.value, cell.target)
+    return result(verdict, _words("exact value", verdict), (found.value, None, None))
+
+
+def _words(what: str, verdict: Verdict) -> str:
+    places = {SUPPORTED: "inside the target", REFUTED: "outside the target"}
+    return f"{what} {places.get(verdict, 'reaches over an end of the target')}"
+
+
+def judge_check(check: Check, cells: Mapping[str, Evidence | NotMeasurable]) -> CheckResult:
+    """Verdict of a check.
+
+    Args:
+        cells: evidence, or why there is none, for every declared cell label ("" when no cells are declared).
+
+    Raises:
+        EvidenceError: a cell is missing or not declared, kinds are mixed, or the kind does not count for this
+        check.
+    """
+    declared = [cell.label for cell in check.cells]
+    if sorted(cells) != sorted(declared):
+        raise EvidenceError(f"{check.id}: cells found {sorted(cells)}, declared {sorted(declared)}")
+    kinds = {item.kind for item in cells.values() if not isinstance(item, NotMeasurable)}
+    if len(kinds) > 1:
+        raise EvidenceError(f"{check.id}: kinds {', '.join(sorted(kinds))} mixed in one check")
+    kind = next(iter(kinds), check.kinds[0])
+    if kind not in check.kinds:
+        raise EvidenceError(f"{check.id}: evidence is {kind}, kinds that count are {', '.join(check.kinds)}")
+    judged = tuple(judge_cell(check, index, cells[cell.label]) for index, cell in enumerate(check.cells))
+    verdicts = [cell.verdict for cell in judged if cell.verdict is not None]
+    verdict = combine(verdicts) if verdicts else None
+    decisive = [cell for cell in judged if cell.verdict == verdict]
+    reason = "; ".join(
+        dict.fromkeys(f"{cell.label}: {cell.reason}" if cell.label else cell.reason for cell in decisive)
+    )
+    return CheckResult(check, kind, verdict, reason, judged)
+
+
+def absent_check(check: Check, profile: str) -> tuple[Verdict | None, str]:
+    """Verdict and reason of a check without a record in the results."""
+    if not check.built:
+        verdict: Verdict = NOT_MEASURABLE
+        reason = NOT_BUILT
+    elif profile not in check.budget_s:
+        verdict, reason = NOT_MEASURABLE, f"not part of profile {profile}"
+    else:
+        verdict, reason = INCONCLUSIVE, NOT_RUN
+    recorded = all(cell.target is None for cell in check.cells)
+    return (None if recorded else verdict), reason
+
+
+def judge_claim(claim: Claim, checks: Mapping[str, tuple[Check, Verdict | None, str]]) -> tuple[Verdict, str]:
+    """Verdict of a claim over its checks that are not beyond the paper, and the reason in words."""
+    if not claim.built:
+        return NOT_MEASURABLE, NOT_BUILT
+    deciding = {
+        key: (verdict, reason) for key, (check, verdict, reason) in checks.items() if not check.beyond
+    }
+    verdict = combine(found for found, _ in deciding.values() if found is not None)
+    named = [f"{key}: {reason}" for key, (found, reason) in deciding.items() if found == verdict]
+    return verdict, "; ".join(named)
+
+
+def to_json(result: CheckResult) -> dict[str, Any]:
+    """The verdict part of a check record in results.json."""
+    head = result.cells[0]
+    return {
+        "id": result.check.id,
+        "claim": result.check.claim,
+        "kind": result.kind,
+        "beyond": result.check.beyond,
+        "verdict": result.verdict,
+        "reason": result.reason,
+        "value": head.value,
+        "low": head.low,
+        "high": head.high,
+        "unit": head.unit,
+        "paper": head.paper,
+        "cells": [_cell_json(cell) for cell in result.cells],
+    }
+
+
+def _cell_json(cell: CellResult) -> dict[str, Any]:
+    return {
+        "label": cell.label,
+        "unit": cell.unit,
+        "paper": cell.paper,
+        "target": target_json(cell.target),
+        "verdict": cell.verdict,
+        "reason": cell.reason,
+        "value": cell.value,
+        "low": cell.low,
+        "high": cell.high,
+        "summary": None if cell.summary is None else cell.summary.to_json(),
+        "evidence": None if cell.evidence is None else cell.evidence.to_json(),
+    }
+
+
+def target_json(target: Target | None) -> list[float | None] | None:
+    """A target as [low, high] with null for an open end."""
+    if target is None:
+        return None
+    return [None if abs(end) == float("inf") else end for end in target]

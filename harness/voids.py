@@ -1,0 +1,51 @@
+"""Which rounds do not count, from their raw material alone. A void round is void for all arms, kept and
+shown.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics as stdlib_statistics
+from collections.abc import Sequence
+from typing import Final
+
+from harness.rounds import ArmInfo, Round, Void
+
+MAX_RUN_DELAY: Final = 0.03
+"""Run-queue delay over the timed nanoseconds: above it a worker waited for a core."""
+MAX_STEAL: Final = 0.01
+"""Stolen ticks over all ticks of the round: above it the host ran somebody else."""
+MIN_PROBE: Final = 0.92
+"""Read probe over the run's median probe: under it a neighbour takes bandwidth."""
+
+
+def mark_voids(arms: Sequence[ArmInfo], rounds: Sequence[Round]) -> tuple[Round, ...]:
+    """The same rounds with `void` set by every rule. The probe is compared with the median over all these
+    rounds.
+    """
+    if not rounds:
+        return ()
+    typical = stdlib_statistics.median(one.probe_bytes_per_ns for one in rounds)
+    return tuple(dataclasses.replace(one, void=_voids(arms, one, typical)) for one in rounds)
+
+
+def _voids(arms: Sequence[ArmInfo], one: Round, typical: float) -> tuple[Void, ...]:
+    found = []
+    if one.steal_ticks > MAX_STEAL * one.cpu_ticks:
+        found.append(Void("steal", None))
+    if one.probe_bytes_per_ns < MIN_PROBE * typical:
+        found.append(Void("bandwidth_probe", None))
+    for arm in arms:
+        placed = one.samples[arm.name]
+        sample = placed.sample
+        if placed.run_delay_ns > MAX_RUN_DELAY * sample.ns:
+            found.append(Void("run_queue", arm.name))
+        if sample.digest != arm.expected_digest:
+            found.append(Void("output", arm.name))
+        if arm.resident is not None and not _inside(sample.resident, arm.resident):
+            found.append(Void("cache", arm.name))
+    return tuple(found)
+
+
+def _inside(share: float | None, wanted: tuple[float, float]) -> bool:
+    return share is not None and wanted[0] <= share <= wanted[1]

@@ -1,0 +1,194 @@
+"""Checks and claims of a run as view models."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from harness.registry import Check, Claim
+from harness.results import Results
+from reports import exact, rounds
+from reports import format as fmt
+from reports.model import (
+    BADGES,
+    RECORDED,
+    Badge,
+    CellView,
+    CheckView,
+    ClaimView,
+    Column,
+    Fact,
+    Number,
+    Row,
+    Table,
+    check_anchor,
+)
+from reports.panels import bar_chart
+
+Json = Mapping[str, Any]
+
+
+def badge(verdict: str | None) -> Badge:
+    """How a verdict is shown; None is a figure without a target."""
+    return RECORDED if verdict is None else BADGES[verdict]
+
+
+def edges(target: Iterable[float | None] | None) -> tuple[float, ...]:
+    """The closed ends of a target: rounding must not carry a figure across them."""
+    return tuple(end for end in target or () if end is not None and abs(end) != float("inf"))
+
+
+def number(cell: Json) -> Number:
+    """The figure of a cell as text."""
+    value, low, high, unit, paper = (cell[key] for key in ("value", "low", "high", "unit", "paper"))
+    ends = edges(cell["target"])
+    return Number(
+        value="" if value is None else fmt.figure(value, unit, low, high, ends),
+        interval=fmt.interval(value, low, high, ends),
+        paper="" if paper is None else fmt.with_unit(fmt.declared(paper, unit), unit),
+        target=fmt.target(cell["target"], unit),
+    )
+
+
+def _cell(cell: Json, check: Check, raw: bool) -> CellView:
+    evidence = cell["evidence"]
+    timed = evidence is not None and evidence["kind"] == "timed"
+    facts: tuple[Fact, ...] = ()
+    tables: tuple[Table, ...] = ()
+    chart, caption, alt = None, "", ""
+    if timed:
+        facts = rounds.facts(evidence, cell["summary"], check.guard)
+        roof = rounds.roof_table(evidence)
+        tables = (rounds.arms_table(evidence), *((roof,) if roof else ()), *exact.inputs(evidence))
+        chart, caption = rounds.chart(evidence, cell)
+        alt = rounds.chart_alt(evidence, cell) if chart else ""
+    elif evidence is not None:
+        facts, tables = exact.facts(evidence), exact.tables(evidence)
+    return CellView(
+        label=cell["label"],
+        badge=badge(cell["verdict"]),
+        number=number(cell),
+        kind=evidence["kind"] if evidence else "",
+        reason=cell["reason"],
+        rounds=rounds.counts(evidence, cell["summary"]) if timed else "",
+        control=rounds.control_text(cell["summary"]) if timed else "",
+        facts=facts,
+        chart=chart,
+        chart_caption=caption,
+        chart_alt=alt,
+        tables=tables,
+        raw=(rounds.raw_table(evidence),) if timed and raw else (),
+    )
+
+
+def _cell_table(cells: tuple[CellView, ...]) -> Table | None:
+    if len(cells) < 2:
+        return None
+    timed = any(cell.rounds for cell in cells)
+    columns = [
+        Column("Row"),
+        Column("Verdict"),
+        Column("Figure", numeric=True),
+        *((Column("Interval", numeric=True),) if timed else ()),
+        Column("Target"),
+        Column("Paper", numeric=True),
+        *((Column("Rounds"), Column("A/A control", numeric=True)) if timed else ()),
+        Column("Reason", wide=True),
+    ]
+    rows = []
+    for cell in cells:
+        one = cell.number
+        interval = (one.interval,) if timed else ()
+        samples = (cell.rounds, cell.control) if timed else ()
+        figures = (one.value, *interval, one.target, one.paper)
+        rows.append(Row((cell.label, cell.badge.word, *figures, *samples, cell.reason), muted=not one.value))
+    return Table(f"{len(cells)} rows; the first stands for the check", tuple(columns), tuple(rows))
+
+
+def _without_record(check: Check) -> Number:
+    head = check.cells[0]
+    return Number(
+        value="",
+        interval="",
+        paper="" if head.paper is None else fmt.with_unit(fmt.declared(head.paper, head.unit), head.unit),
+        target=fmt.target(head.target, head.unit),
+    )
+
+
+def check_view(results: Results, check: Check, claim: Claim, raw: bool) -> CheckView:
+    """A declared check, whether it ran or not. raw: include the tables of raw rounds."""
+    record = results.record(check.id)
+    verdict, reason = results.verdict(check.id)
+    cells = tuple(_cell(cell, check, raw) for cell in record["cells"]) if record else ()
+    default_command = f"pytest claims/ --only {check.id} --profile {results.run['profile']}"
+    return CheckView(
+        id=check.id,
+        anchor=check_anchor(check.id),
+        claim_label=label(claim.id),
+        statement=check.statement,
+        metric=check.metric,
+        paper_finding="" if check.paper_finding == claim.paper_finding else fmt.capital(check.paper_finding),
+        badge=badge(verdict),
+        number=number(record["cells"][0]) if record else _without_record(check),
+        kind=record["kind"] if record and any(cell.kind for cell in cells) else "",
+        kinds=fmt.series(list(check.kinds)).replace(" and ", " or "),
+        beyond=check.beyond,
+        recorded=verdict is None,
+        reason=fmt.capital(reason) if len(cells) < 2 else "",
+        limits=tuple(fmt.capital(line) for line in record["limits"]) if record else (),
+        cells=cells,
+        cell_table=_cell_table(cells),
+        repeat=record["command"] if record else default_command,
+    )
+
+
+def _tally(checks: tuple[CheckView, ...]) -> str:
+    deciding = [check for check in checks if not check.beyond]
+    beyond = len(checks) - len(deciding)
+    if not checks:
+        return ""
+    counts = []
+    for word, shown in BADGES.items():
+        count = sum(1 for check in deciding if check.badge is shown)
+        if count:
+            counts.append(f"{count} {word.lower()}")
+    text = f"Decided by {len(deciding)} check{'' if len(deciding) == 1 else 's'}: {fmt.series(counts)}."
+    return text + (f" Beyond the paper, deciding nothing: {beyond} more." if beyond else "")
+
+
+def _headline(checks: tuple[CheckView, ...], shown: Badge) -> CheckView | None:
+    """The deciding check with a figure that carries the claim's verdict; one with a paper figure first."""
+    ranked = sorted(
+        (check for check in checks if check.number.value and not check.beyond),
+        key=lambda check: (check.badge is not shown, not check.number.paper),
+    )
+    return ranked[0] if ranked else None
+
+
+def label(claim_id: str) -> str:
+    """The number of a claim; nothing for the three that have none."""
+    return claim_id if claim_id.isdigit() else ""
+
+
+def claim_view(results: Results, claim: Claim, raw: bool) -> ClaimView:
+    """A claim with all its declared checks."""
+    stored = next(item for item in results.claims if item["id"] == claim.id)
+    declared = results.registry.checks_of(claim.id)
+    checks = tuple(check_view(results, check, claim, raw) for check in declared)
+    shown = badge(stored["verdict"])
+    headline = _headline(checks, shown)
+    return ClaimView(
+        id=claim.id,
+        anchor=f"claim-{claim.id}",
+        label=label(claim.id),
+        title=claim.title,
+        statement=claim.statement,
+        paper_finding=fmt.capital(claim.paper_finding),
+        badge=shown,
+        built=claim.built,
+        reason=fmt.capital(stored["reason"]),
+        headline=headline,
+        tally=_tally(checks) if claim.built else "This claim is not built yet: nothing here measures it.",
+        chart=bar_chart(results, claim.id, declared),
+        checks=checks,
+    )

@@ -1,0 +1,224 @@
+"""The view model: everything that the page shows, as text and geometry, decided before a template sees it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from reports.charts import Axis, Bar, Mark, RoundsChart
+
+
+@dataclass(frozen=True)
+class Badge:
+    """A verdict as it is shown: its word, a glyph, and the class whose shape and colour go with it."""
+
+    word: str
+    slug: str
+    glyph: str
+
+
+BADGES: Final = {
+    "SUPPORTED": Badge("SUPPORTED", "supported", "\u2713"),
+    "REFUTED": Badge("REFUTED", "refuted", "\u2715"),
+    "INCONCLUSIVE": Badge("INCONCLUSIVE", "inconclusive", "?"),
+    "NOT MEASURABLE HERE": Badge("NOT MEASURABLE HERE", "not-measurable", "\u2013"),
+}
+RECORDED: Final = Badge("RECORDED", "recorded", "\u2022")
+"""For a figure without a target: it was written down, and nothing was judged."""
+
+
+def check_anchor(check_id: str) -> str:
+    """The fragment id of a check's section; check ids hold nothing that HTML or a URL must escape."""
+    return f"check-{check_id}"
+
+
+@dataclass(frozen=True)
+class Column:
+    """A table column. numeric: right-aligned. wide: holds prose, may wrap."""
+
+    name: str
+    numeric: bool = False
+    wide: bool = False
+
+
+@dataclass(frozen=True)
+class Row:
+    """A table row; `muted` rows (void rounds) are printed softer."""
+
+    cells: tuple[str, ...]
+    muted: bool = False
+
+
+@dataclass(frozen=True)
+class Table:
+    """A data table; each row has one cell per column, and the first is the row's header."""
+
+    title: str
+    columns: tuple[Column, ...]
+    rows: tuple[Row, ...]
+
+
+@dataclass(frozen=True)
+class Number:
+    """A figure as text: value with unit, interval (empty for exact values), the paper's figure, target."""
+
+    value: str
+    interval: str
+    paper: str
+    target: str
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A labelled statement about a measurement, such as the A/A control."""
+
+    label: str
+    text: str
+
+
+@dataclass(frozen=True)
+class CellView:
+    """One row of a check with the raw material of its figure. rounds, control: empty unless timed."""
+
+    label: str
+    badge: Badge
+    number: Number
+    kind: str
+    reason: str
+    rounds: str
+    control: str
+    facts: tuple[Fact, ...]
+    chart: RoundsChart | None
+    chart_caption: str
+    chart_alt: str
+    tables: tuple[Table, ...]
+    raw: tuple[Table, ...]
+
+
+@dataclass(frozen=True)
+class CheckView:
+    """One check. `number` and `kind` are those of its headline cell; `recorded`: it has no target."""
+
+    id: str
+    anchor: str
+    claim_label: str
+    statement: str
+    metric: str
+    paper_finding: str
+    badge: Badge
+    number: Number
+    kind: str
+    kinds: str
+    beyond: bool
+    recorded: bool
+    reason: str
+    limits: tuple[str, ...]
+    cells: tuple[CellView, ...]
+    cell_table: Table | None
+    repeat: str
+
+
+@dataclass(frozen=True)
+class ForestRow:
+    """One timed ratio of the forest plot. `alt`: all of it in words."""
+
+    anchor: str
+    label: str
+    detail: str
+    value: str
+    interval: str
+    mark: Mark
+    alt: str
+
+
+@dataclass(frozen=True)
+class ForestGroup:
+    """Rows that share a logarithmic axis."""
+
+    title: str
+    axis: Axis
+    axis_alt: str
+    rows: tuple[ForestRow, ...]
+
+
+@dataclass(frozen=True)
+class Forest:
+    """All timed ratios, and the same as a table."""
+
+    groups: tuple[ForestGroup, ...]
+    table: Table
+
+
+@dataclass(frozen=True)
+class Panel:
+    """The bars of one check: one kind of evidence, never mixed with another."""
+
+    title: str
+    anchor: str
+    kind: str
+    figure: str
+    bars: tuple[Bar, ...]
+
+
+@dataclass(frozen=True)
+class BarChart:
+    """Panels of bars over one shared linear axis."""
+
+    id: str
+    axis: Axis
+    axis_alt: str
+    has_paper: bool
+    panels: tuple[Panel, ...]
+    table: Table
+
+
+@dataclass(frozen=True)
+class ClaimView:
+    """One claim. `headline` is the check whose figure stands for the claim on the first screen."""
+
+    id: str
+    anchor: str
+    label: str
+    title: str
+    statement: str
+    paper_finding: str
+    badge: Badge
+    built: bool
+    reason: str
+    headline: CheckView | None
+    tally: str
+    chart: BarChart | None
+    checks: tuple[CheckView, ...]
+
+
+@dataclass(frozen=True)
+class Checker:
+    """What the separate checker found: `agrees` when it re-derived every verdict and reported no problem."""
+
+    agrees: bool
+    summary: str
+    problems: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Report:
+    """The whole page."""
+
+    title: str
+    sentence: str
+    run_id: str
+    started: str
+    profile: str
+    commit: str
+    machine_line: str
+    run_note: str
+    raw: bool
+    repeat: str
+    checker: Checker
+    claims: tuple[ClaimView, ...]
+    first_screen: tuple[CheckView, ...]
+    forest: Forest | None
+    machine: tuple[Table, ...]
+    run_tables: tuple[Table, ...]
+    registry_sha256: str
+    registry_text: str

@@ -1,0 +1,56 @@
+"""report.html: one self-contained page beside results.json."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import jinja2
+
+import harness
+from harness import check
+from harness.results import Results, write_atomically
+from reports import view
+from reports.model import Report
+
+FILE_NAME: Final = "report.html"
+MAX_BYTES: Final = 2_000_000
+"""A page at or above this size leaves out the tables of raw rounds, which results.json holds anyway."""
+
+
+def _environment() -> jinja2.Environment:
+    return jinja2.Environment(
+        loader=jinja2.PackageLoader("reports", "templates"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+
+
+def to_html(report: Report) -> str:
+    """The page of a view model. The same model always gives the same bytes."""
+    return _environment().get_template("report.html.j2").render(r=report)
+
+
+def page(results: Results, checked: Mapping[str, Any]) -> str:
+    """The page of a run. Raw rounds are left out, and the page says so, where it would reach MAX_BYTES."""
+    full = to_html(view.build(results, checked))
+    if len(full.encode()) < MAX_BYTES:
+        return full
+    return to_html(view.build(results, checked, raw=False))
+
+
+def render(results_dir: Path | str) -> Path:
+    """Writes report.html into a folder that holds results.json, atomically, and returns its path.
+
+    Raises:
+        harness.errors.ResultsError: results.json is missing or damaged.
+        OSError: the page cannot be written.
+    """
+    directory = Path(results_dir)
+    target = directory / FILE_NAME
+    write_atomically(target, page(harness.load(directory), check.check(directory)))
+    return target

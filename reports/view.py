@@ -1,0 +1,130 @@
+"""Results to the view model of the whole page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from harness.results import Results
+from reports import checks, panels, state
+from reports import format as fmt
+from reports.model import Checker, ClaimView, Report
+
+Json = Mapping[str, Any]
+
+_PHRASES: Final = {
+    "supported": ("is supported", "are supported"),
+    "refuted": ("is refuted", "are refuted"),
+    "inconclusive": ("is inconclusive", "are inconclusive"),
+    "not-measurable": ("cannot be measured here", "cannot be measured here"),
+}
+_COUNT_WORDS: Final = (
+    *("no", "one", "two", "three", "four", "five"),
+    *("six", "seven", "eight", "nine", "ten", "eleven"),
+)
+
+
+def _subject(claims: Sequence[ClaimView]) -> str:
+    numbered = [claim.label for claim in claims if claim.label]
+    named = [f"\u201c{claim.title}\u201d" for claim in claims if not claim.label]
+    lead = [] if not numbered else [f"claim{'s' if len(numbered) > 1 else ''} {fmt.series(numbered)}"]
+    return fmt.series(lead + named)
+
+
+def sentence(claims: Sequence[ClaimView]) -> str:
+    """The verdicts of a run in one sentence."""
+    parts = []
+    for slug, (one, many) in _PHRASES.items():
+        those = [claim for claim in claims if claim.built and claim.badge.slug == slug]
+        if those:
+            parts.append(f"{_subject(those)} {one if len(those) == 1 else many}")
+    missing = sum(1 for claim in claims if not claim.built)
+    if missing:
+        count = _COUNT_WORDS[missing] if missing < len(_COUNT_WORDS) else str(missing)
+        if parts:
+            parts.append(f"the other {count + ' are' if missing > 1 else 'one is'} not built yet")
+        else:
+            parts.append(f"no verdict was reached: {count} claims are not built yet")
+    return f"On this machine {fmt.series(parts)}." if parts else "This run holds no claims."
+
+
+def checker_view(found: Json) -> Checker:
+    """The separate checker's answer."""
+    problems = tuple(
+        f"{item['check']}: {item['problem']}" if item["check"] else str(item["problem"])
+        for item in found["problems"]
+    )
+    count = sum(len(claim["checks"]) for claim in found["claims"])
+    if problems:
+        plural = "s" if len(problems) != 1 else ""
+        summary = (
+            f"The separate checker reports {len(problems)} problem{plural}: "
+            "do not trust this page before each is explained."
+        )
+    else:
+        summary = f"The separate checker derived all {count} checks again from the raw results: no problem."
+    return Checker(agrees=not problems, summary=summary, problems=problems)
+
+
+def _commit(run: Json) -> str:
+    if run["commit"] is None:
+        return "not a checkout"
+    return str(run["commit"])[:12] + (" with uncommitted changes" if run["dirty"] else "")
+
+
+def _note(run: Json) -> str:
+    parts = []
+    if run["finished_utc"] is None:
+        parts.append("The run has not finished: this page shows what was measured so far.")
+    if run["resumed_utc"]:
+        times = len(run["resumed_utc"])
+        parts.append(f"The run was resumed {times} time{'s' if times > 1 else ''}.")
+    return " ".join(parts)
+
+
+def _utc(stamp: str) -> str:
+    return stamp.replace("T", " ").removesuffix("Z") + " UTC"
+
+
+def _run_rows(run: Json) -> list[tuple[str, object]]:
+    rows = [("started", _utc(run["created_utc"]))]
+    rows += [("resumed", _utc(stamp)) for stamp in run["resumed_utc"]]
+    rows += [("finished", _utc(run["finished_utc"]) if run["finished_utc"] else "not finished")]
+    return [*rows, ("profile", run["profile"]), ("commit", _commit(run)), ("command", run["command"])]
+
+
+def build(results: Results, checked: Json, raw: bool = True) -> Report:
+    """The view model of a run.
+
+    Args:
+        results: as loaded by harness.load.
+        checked: what harness.check.check says about the same folder.
+        raw: include the tables of raw rounds; without them the page points to results.json.
+    """
+    run = results.run
+    claims = tuple(checks.claim_view(results, claim, raw) for claim in results.registry.claims)
+    flagged = {check.id for check in results.registry.checks if check.first_screen}
+    return Report(
+        title=f"cflow claims: {results.directory.resolve().name}",
+        sentence=sentence(claims),
+        run_id=results.directory.resolve().name,
+        started=_utc(run["created_utc"]),
+        profile=run["profile"],
+        commit=_commit(run),
+        machine_line=state.machine_line(results.data["machine"]["before"]),
+        run_note=_note(run),
+        raw=raw,
+        repeat=run["command"],
+        checker=checker_view(checked),
+        claims=claims,
+        first_screen=tuple(check for claim in claims for check in claim.checks if check.id in flagged),
+        forest=panels.forest(results),
+        machine=state.machine_tables(results.data["machine"]),
+        run_tables=(
+            state.pairs_table("Run", _run_rows(run)),
+            state.pairs_table("Options", list(state.flatten(run["options"]))),
+            state.pairs_table("Build of the engine", list(state.flatten(results.data["build"]))),
+        ),
+        registry_sha256=results.data["registry"]["sha256"],
+        registry_text=results.registry.text,
+    )

@@ -1,0 +1,1 @@
+"""Tests of all packages, mirroring their folders; helpers are imported as tests.<folder>.<module>."""

@@ -1,0 +1,136 @@
+"""Tokenizers from GGUF metadata: splits, special tokens, round trips, streaming, faults."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import pre_tokenizers
+
+from engine.errors import FormatError, UnsupportedError
+from engine.tokenizer import GgufVocabulary, Tokenizer, from_gguf
+
+_ALPHABET = sorted(pre_tokenizers.ByteLevel.alphabet())
+_TOKENS = [*_ALPHABET, "th", "the", "Ġthe", "12", "<s>", "<|end|>", "<x y>"]
+_BASE = GgufVocabulary(
+    model="gpt2",
+    pre="gpt-2",
+    tokens=_TOKENS,
+    types=[1] * (len(_TOKENS) - 3) + [3, 3, 4],
+    merges=["t h", "th e", "Ġ the", "1 2"],
+    bos=_TOKENS.index("<s>"),
+    add_bos=False,
+)
+
+
+def built(**changes: object) -> Tokenizer:
+    tokenizer = from_gguf(replace(_BASE, **changes))  # type: ignore[arg-type]
+    assert tokenizer is not None
+    return tokenizer
+
+
+def pieces(tokenizer: Tokenizer, text: str) -> list[str]:
+    return [_TOKENS[token] for token in tokenizer.encode(text)]
+
+
+def test_merges_in_order() -> None:
+    assert pieces(built(), "the the") == ["the", "Ġthe"]
+    assert pieces(built(), "th") == ["th"]
+
+
+def test_digits_stay_together_or_apart_as_the_pre_tokenizer_says() -> None:
+    assert pieces(built(pre="gpt-2"), "12") == ["12"]
+    assert pieces(built(pre="smollm"), "12") == ["1", "2"]
+    assert pieces(built(pre="starcoder"), "12") == ["1", "2"]
+    assert pieces(built(pre="default"), "12") == ["12"]
+
+
+def test_default_cuts_numbers_into_threes_and_punctuation_apart() -> None:
+    tokenizer = built(pre="default", tokens=[*_TOKENS, "345", "45", "34"], types=[*_BASE.types, 1, 1, 1])
+    merged = replace(
+        _BASE,
+        pre="default",
+        tokens=[*_TOKENS, "34", "341"],
+        types=[*_BASE.types, 1, 1],
+        merges=[*_BASE.merges, "3 4", "34 1"],
+    )
+    across = from_gguf(merged)
+    assert across is not None
+    # 12|34|1 would need "341" across the boundary after three digits.
+    assert [merged.tokens[token] for token in across.encode("12341")] == ["12", "3", "4", "1"]
+    assert tokenizer.decode(tokenizer.encode("a,b. 345")) == "a,b. 345"
+
+
+def test_special_tokens_are_whole_and_left_out_of_text() -> None:
+    tokenizer = built()
+    ids = tokenizer.encode("the<|end|>the")
+    assert [_TOKENS[token] for token in ids] == ["the", "<|end|>", "the"]
+    assert tokenizer.decode(ids) == "thethe"
+
+
+def test_user_defined_tokens_are_whole_and_kept_in_text() -> None:
+    tokenizer = built()
+    assert pieces(tokenizer, "the<x y>") == ["the", "<x y>"]
+    assert tokenizer.decode(tokenizer.encode("the<x y>")) == "the<x y>"
+
+
+def test_begin_of_text_is_added_only_when_asked_for() -> None:
+    assert pieces(built(add_bos=True), "the") == ["<s>", "the"]
+    assert pieces(built(), "the") == ["the"]
+    assert pieces(built(add_bos=True), "") == ["<s>"]
+
+
+def test_json_round_trip_keeps_the_ids() -> None:
+    for pre in ("gpt-2", "smollm", "default"):
+        tokenizer = built(pre=pre, add_bos=True)
+        again = Tokenizer.from_json(tokenizer.to_json())
+        text = "the 12 cats, naïve<|end|>\n\n日本"
+        assert again.encode(text) == tokenizer.encode(text)
+        assert again.vocab == len(_TOKENS)
+
+
+@given(text=st.text(max_size=40))
+def test_every_text_survives(text: str) -> None:
+    for tokenizer in (_GPT2, _SMOLLM, _DEFAULT):
+        assert tokenizer.decode(tokenizer.encode(text)) == text
+
+
+@given(text=st.text(max_size=20))
+def test_streaming_gives_the_same_text(text: str) -> None:
+    step = _GPT2.stream()
+    assert "".join(step(token) for token in _GPT2.encode(text)) == text
+
+
+def test_streaming_holds_a_character_until_it_is_whole() -> None:
+    step = _GPT2.stream()
+    assert [step(token) for token in _GPT2.encode("é")] == ["", "é"]
+
+
+_GPT2, _SMOLLM, _DEFAULT = (built(pre=pre) for pre in ("gpt-2", "smollm", "default"))
+
+
+def test_no_tokenizer() -> None:
+    assert from_gguf(replace(_BASE, model="none")) is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "fault"),
+    [
+        ({"model": "llama"}, UnsupportedError, "'llama' is not supported .*gpt2.*--token-ids"),
+        ({"pre": "qwen2"}, UnsupportedError, "'qwen2' is not supported .*smollm.*--token-ids"),
+        ({"types": [1]}, FormatError, "token_type: 1 entries found"),
+        ({"tokens": [*_TOKENS[:-1], "the"]}, FormatError, "'the' is both id"),
+        ({"merges": ["t h", "the re"]}, FormatError, r"merges\[1\]: 'the re'"),
+        ({"merges": ["th"]}, FormatError, r"merges\[0\]: 'th'"),
+        ({"add_bos": True, "bos": None}, FormatError, "bos_token_id"),
+        ({"add_bos": True, "bos": 10**6}, FormatError, "bos_token_id"),
+    ],
+)
+def test_faults_are_named(changes: dict[str, object], error: type[Exception], fault: str) -> None:
+    with pytest.raises(error, match=fault):
+        built(**changes)
+
+
+def test_broken_json_is_a_format_error() -> None:
+    with pytest.raises(FormatError, match="cannot be read"):
+        Tokenizer.from_json('{"version": "1.0"}')
