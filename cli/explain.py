@@ -15,8 +15,7 @@ def explain(
     json: JsonOption = False,
 ) -> None:
     """Explain a claim: its statement, the paper's finding, and the checks that decide it."""
-    with resources.as_file(resources.files("claims") / "claims.toml") as path:
-        registry = load_registry(Path(path))
+    registry = load_registry(claims_path())
     claim, checks = _find(registry, name)
     if json:
         print_json({**_claim_json(claim), "checks": [_check_json(check) for check in checks]})
@@ -28,6 +27,11 @@ def explain(
         print()
         for label, text in _lines(check):
             print(f"  {label:<14} {text}")
+
+
+def claims_path() -> Path:
+    """The registry of this installation."""
+    return Path(str(resources.files("claims") / "claims.toml"))
 
 
 def _find(registry: Registry, name: str) -> tuple[Claim, tuple[Check, ...]]:

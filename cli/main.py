@@ -61,13 +61,15 @@ for _command, _example in _EXAMPLES.items():
 def run(arguments: Sequence[str] | None = None) -> int:
     """Runs one command; its exit code. What a user can cause gives one line on stderr and no traceback."""
     try:
-        code = app(args=arguments, prog_name="cflow", standalone_mode=False)
+        _invoke(sys.argv[1:] if arguments is None else list(arguments))
         sys.stdout.flush()
-        return int(code or 0)
+        return 0
+    except typer.Exit as exit_:
+        return exit_.exit_code
     except TyperException as error:
         message(error.format_message())
         return EXIT_USAGE
-    except (KeyboardInterrupt, typer.Abort):
+    except KeyboardInterrupt:
         message("interrupted")
         return EXIT_INTERRUPTED
     except BrokenPipeError:
@@ -81,6 +83,13 @@ def run(arguments: Sequence[str] | None = None) -> int:
         where = f"{error.filename}: " if error.filename else ""
         message(f"{where}{error.strerror or error}")
         return EXIT_USAGE
+
+
+def _invoke(arguments: list[str]) -> None:
+    # Not `app(...)`: that turns Ctrl-C and a closed pipe into exit codes of its own, without a word.
+    command = typer.main.get_command(app)
+    with command.make_context("cflow", arguments) as context:
+        command.invoke(context)
 
 
 def main() -> None:

@@ -4,6 +4,7 @@ import ctypes
 import struct
 import threading
 import weakref
+from contextlib import suppress
 from ctypes import POINTER, byref, c_char_p, c_int, c_uint32, c_uint64, c_void_p
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,6 +61,9 @@ class Model:
         check(self._library.cflow_model_open(str(self.path).encode(), byref(handle)))
         self._handle = handle
         self._sessions: weakref.WeakSet[_Closable] = weakref.WeakSet()
+        # A verification reads the mapping on its own thread: closing cancels it and takes the guard after it.
+        self._guard = threading.Lock()
+        self._cancels: list[c_int] = []
         self._finalizer = weakref.finalize(self, self._library.cflow_model_close, handle)
 
     def __enter__(self) -> Self:
@@ -74,7 +78,10 @@ class Model:
         """Closes the sessions of this model that are still open, then the file. May be called again."""
         for session in list(self._sessions):
             session.close()
-        self._finalizer()
+        for cancel in self._cancels:
+            cancel.value = 1
+        with self._guard:
+            self._finalizer()
 
     @property
     def handle(self) -> ModelHandle:
@@ -185,26 +192,31 @@ class Model:
     def verify(self) -> None:
         """Reads all data: every hash, and every scale and float for finiteness.
 
-        Raises ChecksumError or NonFiniteError naming the first fault. It runs on a helper thread so that
-        Ctrl-C is heard: the exception of the signal handler is raised here after the C call has ended.
+        Raises ChecksumError or NonFiniteError naming the first fault. It runs on a helper thread, so that
+        Ctrl-C is heard: what the signal handler raises is raised here after the C call has ended.
         """
-        handle = self.handle
         cancel = c_int(0)
         outcome: list[tuple[int, str]] = []
 
         def run() -> None:
-            status = self._library.cflow_model_verify(handle, byref(cancel))
-            outcome.append((status, text(self._library.cflow_last_error())))
+            with self._guard:
+                if self._finalizer.alive and not cancel.value:
+                    status = self._library.cflow_model_verify(self._handle, byref(cancel))
+                    outcome.append((status, text(self._library.cflow_last_error())))
 
+        _ = self.handle
+        self._cancels.append(cancel)
         thread = threading.Thread(target=run, name="cflow-verify")
-        thread.start()
         try:
+            thread.start()
             while thread.is_alive():
                 thread.join(_VERIFY_POLL_S)
         except BaseException:
             cancel.value = 1
-            thread.join()
+            with suppress(RuntimeError):  # not started yet: close() waits for it
+                thread.join()
             raise
+        self._cancels.remove(cancel)
         status, message = outcome[0]
         if status != Status.OK:
             raise error_from_status(status, message)

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Final
 
-_STREAMS: Final = {"attention", "dense", "expert", "router", "head", "embedding"}
+_STREAMS: Final = {
+    f"{stream}_bytes" for stream in ("attention", "dense", "expert", "router", "head", "embedding")
+}
 _RELATIVE_ERROR: Final = 1e-9
 
 
@@ -80,10 +82,16 @@ def timed_finding(
     value = math.exp(middle(logs)) if logs else None
     low, high = (None, None) if interval is None else interval
     derived = {
-        "value": value, "low": low, "high": high, "confidence": float(1 - alpha), "valid": len(valid),
-        "void": len(voids) - len(valid), "share": _share(evidence, valid, evidence["figure"]["subject"]["arm"]),
-        "a_a": control, "halves": halves,
-    }  # fmt: skip
+        "value": value,
+        "low": low,
+        "high": high,
+        "confidence": float(1 - alpha),
+        "valid": len(valid),
+        "void": len(voids) - len(valid),
+        "share": _share(evidence, valid, evidence["figure"]["subject"]["arm"]),
+        "a_a": control,
+        "halves": halves,
+    }
     _compare_summary(summary, derived, report)
     return TimedFinding(value, low, high, doubts)
 
@@ -150,8 +158,7 @@ def _sample_faults(evidence: Mapping[str, Any]) -> list[str]:
                 faults.append(
                     f"{where}: {sample['ns']} ns measured inside {sample['wall_ns']} ns of wall time"
                 )
-            streams = [n for counter, n in sample["counters"].items() if counter.removesuffix("_bytes") in _STREAMS
-                       and counter.endswith("_bytes")]  # fmt: skip
+            streams = [count for counter, count in sample["counters"].items() if counter in _STREAMS]
             if streams and sum(streams) != sample["bytes"]:
                 faults.append(f"{where}: bytes is {sample['bytes']}, its counters add up to {sum(streams)}")
     return faults
@@ -164,13 +171,13 @@ def _voids(evidence: Mapping[str, Any]) -> list[list[tuple[str, str]]]:
     out = []
     for one in rounds:
         found = []
-        if one["steal_ticks"] / max(one["cpu_ticks"], 1) > 0.01:
+        if one["steal_ticks"] * 100 > one["cpu_ticks"]:
             found.append(("steal", ""))
         if one["probe_bytes_per_ns"] < 0.92 * typical:
             found.append(("bandwidth_probe", ""))
         for arm in evidence["arms"]:
             sample, wanted = one["samples"][arm["name"]], arm["resident"]
-            if sample["run_delay_ns"] > 0.03 * sample["ns"]:
+            if sample["run_delay_ns"] * 100 > sample["ns"] * 3:
                 found.append(("run_queue", arm["name"]))
             if sample["digest"] != arm["expected_digest"]:
                 found.append(("output", arm["name"]))

@@ -199,8 +199,7 @@ def process_io(path: Path = Path("/proc/self/io")) -> ProcessIo | None:
 
 @dataclass(frozen=True)
 class Faults:
-    """Page faults and context switches of this process (getrusage). Major faults do not count I/O operations.
-    """
+    """Page faults and context switches of this process (getrusage). Major faults do not count I/O."""
 
     minor: int
     major: int

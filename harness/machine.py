@@ -32,8 +32,7 @@ _NO_LIMIT_BYTES: Final = 2**60
 
 
 def machine_state(out_dir: Path, root: Path = ROOT) -> dict[str, Any]:
-    """Everything below, as plain data for results.json. out_dir: where results go, for the state of its disk.
-    """
+    """Everything below, as plain data. out_dir: where results go, for the state of its disk."""
     return {
         "cpu": {
             "model": _quiet(lambda: cpu_model(root)),

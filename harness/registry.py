@@ -1,5 +1,4 @@
-"""claims.toml, the registry of claims and checks: every target is declared here before anything is measured.
-"""
+"""claims.toml, the registry of claims and checks: targets are declared before anything is measured."""
 
 from __future__ import annotations
 
@@ -33,8 +32,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Cell:
-    """One row of a check: its own target and evidence. A check without declared cells has one, labelled "".
-    """
+    """One row of a check: its own target and evidence. A check that declares none has one, labelled ""."""
 
     label: str
     unit: str

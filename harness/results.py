@@ -31,7 +31,8 @@ SCHEMA_VERSION: Final = 1
 class RunInfo:
     """What a run was asked for. A resumed run must have the same profile, options, commit and dirty flag.
 
-    command: as typed, to repeat the run. commit, dirty: None outside a git checkout.
+    options: as parsed; "only" is None unless the run was cut down to some checks. command: as typed, to
+    repeat the run. commit, dirty: None outside a git checkout.
     """
 
     profile: str
@@ -84,14 +85,23 @@ def _fault(error: jsonschema.ValidationError) -> str:
     return f"{field}: {error.message[:300]}"
 
 
-def validate(data: object) -> None:
-    """Checks data against the schema. Raises ResultsError naming the field."""
-    validator = jsonschema.Draft202012Validator(schema())
+def validate(data: object, part: str | None = None) -> None:
+    """Checks data against the schema, or against one of its $defs. Raises ResultsError naming the field."""
+    whole = schema()
+    wanted = whole if part is None else {"$ref": f"#/$defs/{part}", "$defs": whole["$defs"]}
+    validator = jsonschema.Draft202012Validator(wanted)
     error = next(
         iter(sorted(validator.iter_errors(data), key=lambda e: list(map(str, e.absolute_path)))), None
     )
     if error is not None:
         raise ResultsError(f"{FILE_NAME}: {_fault(error)}")
+
+
+def _encode(data: object) -> str:
+    try:
+        return json.dumps(data, indent=1, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise ResultsError(f"{FILE_NAME}: cannot hold this: {error}") from error
 
 
 def _no_constant(name: str) -> float:
@@ -314,6 +324,7 @@ class Recorder:
                 "claims": [],
                 "checks": [],
             }
+            validate(json.loads(_encode(data)))
         recorder = cls(directory, registry, data, now, clock_ns)
         recorder._write()
         return recorder
@@ -374,6 +385,7 @@ class Recorder:
             "command": command,
             "limits": list(limits),
         }
+        validate(json.loads(_encode(record)), "check")
         kept = [old for old in self._data["checks"] if old["id"] != check_id]
         self._data["checks"] = [*kept, record]
         self._write()
@@ -407,10 +419,8 @@ class Recorder:
                 }
             )
         self._data["claims"] = rows
-        text = json.dumps(self._data, indent=1, allow_nan=False) + "\n"
-        validate(json.loads(text))
         try:
-            write_atomically(self._path, text)
+            write_atomically(self._path, _encode(self._data) + "\n")
         except OSError as error:
             raise ResultsError(f"{self._path}: cannot be written: {error.strerror}") from error
 

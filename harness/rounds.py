@@ -1,5 +1,4 @@
-"""The raw material of a timed figure: arms, samples, rounds, the roof, and what is computed from each round.
-"""
+"""The raw material of a timed figure: arms, samples, rounds, the roof, and what each round gives."""
 
 from __future__ import annotations
 
@@ -52,8 +51,7 @@ class Side:
 
 @dataclass(frozen=True)
 class Figure:
-    """What a round contributes: scale * subject / reference. reference "roof" divides by the roof, None by 1.
-    """
+    """What a round contributes: scale * subject / reference. "roof" divides by the roof, None by 1."""
 
     subject: Side
     reference: Side | Literal["roof"] | None
@@ -198,8 +196,7 @@ class Pattern:
 
 @dataclass(frozen=True)
 class Roof:
-    """Best read-only bandwidth: the fastest pass over all patterns, with the threads and cores of the arms.
-    """
+    """Best read-only bandwidth: the fastest pass over all patterns, with threads and cores of the arms."""
 
     threads: int
     patterns: tuple[Pattern, ...]

@@ -20,7 +20,8 @@ from harness.rounds import Timed
 
 MIN_ROUNDS: Final = 12
 DEFAULT_ROUNDS: Final = 20
-MAX_VOID_SHARE: Final = 1.0 / 3.0
+MAX_VOID_SHARE: Final = (1, 3)
+"""As a fraction, so that exactly a third is exact."""
 ONE_ARM_P: Final = 0.01
 ROOF_LIMIT: Final = 1.03
 
@@ -35,8 +36,7 @@ def median(values: Sequence[float]) -> float:
 
 
 def sign_rank(n: int, confidence: float) -> int:
-    """The largest k >= 1 with 2 P(Bin(n, 1/2) <= k - 1) <= 1 - confidence, or 0 when n is too small for any.
-    """
+    """The largest k >= 1 with 2 P(Bin(n, 1/2) <= k - 1) <= 1 - confidence, or 0 when n is too small."""
     alpha = 1.0 - confidence
     tail, k = 0.0, 0
     for successes in range(n // 2 + 1):
@@ -48,8 +48,7 @@ def sign_rank(n: int, confidence: float) -> int:
 
 
 def sign_interval(values: Sequence[float], confidence: float) -> tuple[float, float] | None:
-    """Interval for the median of `values` with at least that confidence; None when there are too few values.
-    """
+    """Interval for the median of `values` with at least that confidence; None for too few values."""
     k = sign_rank(len(values), confidence)
     if k == 0:
         return None
@@ -131,7 +130,7 @@ def summarise(timed: Timed, confidence: float, guard: float) -> TimedSummary:
         reasons.append("the run was interrupted")
     if valid < MIN_ROUNDS:
         reasons.append(f"{valid} valid rounds, fewer than {MIN_ROUNDS}")
-    if void > MAX_VOID_SHARE * len(timed.rounds):
+    if MAX_VOID_SHARE[1] * void > MAX_VOID_SHARE[0] * len(timed.rounds):
         rules = Counter(item.rule for one in timed.rounds for item in one.void)
         causes = ", ".join(f"{rule} {count}" for rule, count in sorted(rules.items()))
         reasons.append(f"{void} of {len(timed.rounds)} rounds void, more than a third ({causes})")

@@ -11,10 +11,12 @@ from typing import Final
 
 from harness.rounds import ArmInfo, Round, Void
 
-MAX_RUN_DELAY: Final = 0.03
+MAX_RUN_DELAY_PERCENT: Final = 3
 """Run-queue delay over the timed nanoseconds: above it a worker waited for a core."""
-MAX_STEAL: Final = 0.01
-"""Stolen ticks over all ticks of the round: above it the host ran somebody else."""
+MAX_STEAL_PERCENT: Final = 1
+"""Stolen ticks over all ticks of the round: above it the host ran somebody else. Whole numbers keep the limit
+exact.
+"""
 MIN_PROBE: Final = 0.92
 """Read probe over the run's median probe: under it a neighbour takes bandwidth."""
 
@@ -31,14 +33,14 @@ def mark_voids(arms: Sequence[ArmInfo], rounds: Sequence[Round]) -> tuple[Round,
 
 def _voids(arms: Sequence[ArmInfo], one: Round, typical: float) -> tuple[Void, ...]:
     found = []
-    if one.steal_ticks > MAX_STEAL * one.cpu_ticks:
+    if 100 * one.steal_ticks > MAX_STEAL_PERCENT * one.cpu_ticks:
         found.append(Void("steal", None))
     if one.probe_bytes_per_ns < MIN_PROBE * typical:
         found.append(Void("bandwidth_probe", None))
     for arm in arms:
         placed = one.samples[arm.name]
         sample = placed.sample
-        if placed.run_delay_ns > MAX_RUN_DELAY * sample.ns:
+        if 100 * placed.run_delay_ns > MAX_RUN_DELAY_PERCENT * sample.ns:
             found.append(Void("run_queue", arm.name))
         if sample.digest != arm.expected_digest:
             found.append(Void("output", arm.name))

@@ -14,6 +14,7 @@ from reports import format as fmt
 
 _NICE = (1.0, 2.0, 5.0)
 _MARGIN = 0.06
+_SMALLEST = 1e-9
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ def _step(span: float, most: int) -> float:
 def linear_axis(values: Iterable[float], most: int = 5) -> Axis:
     """A linear axis from zero to a round number at or above the largest value."""
     top = max((v for v in values if math.isfinite(v)), default=1.0)
-    top = top if top > 0 else 1.0
+    top = top if top > _SMALLEST else 1.0
     step = _step(top, most)
     count = math.ceil(top / step - 1e-9)
     axis = Axis(0.0, count * step, log=False)

@@ -115,6 +115,11 @@ def _without_record(check: Check) -> Number:
     )
 
 
+def _quantity(check: Check) -> str:
+    head = check.cells[0].label
+    return check.metric if not head or head in check.metric else f"{check.metric}, {head}"
+
+
 def check_view(results: Results, check: Check, claim: Claim, raw: bool) -> CheckView:
     """A declared check, whether it ran or not. raw: include the tables of raw rounds."""
     record = results.record(check.id)
@@ -124,9 +129,9 @@ def check_view(results: Results, check: Check, claim: Claim, raw: bool) -> Check
     return CheckView(
         id=check.id,
         anchor=check_anchor(check.id),
-        claim_label=label(claim.id),
         statement=check.statement,
         metric=check.metric,
+        quantity=_quantity(check),
         paper_finding="" if check.paper_finding == claim.paper_finding else fmt.capital(check.paper_finding),
         badge=badge(verdict),
         number=number(record["cells"][0]) if record else _without_record(check),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -11,6 +12,7 @@ from reports.model import Column, Fact, Row, Table
 Json = Mapping[str, Any]
 
 _SHOWN: Final = 12
+_DELAYS: Final = re.compile(r"\bat (\d+) (\d+)\b")
 _OPERATIONS: Final = {
     "value": "{0}",
     "sum": "sum of {0}",
@@ -52,8 +54,8 @@ def observation(value: object) -> str:
 
 
 def words(name: str) -> str:
-    """An identifier as words."""
-    return name.replace("_", " ")
+    """An identifier as words; `at_1_2` is a pair of delays: at (1, 2)."""
+    return _DELAYS.sub(r"at (\1, \2)", name.replace("_", " "))
 
 
 def facts(evidence: Json) -> tuple[Fact, ...]:

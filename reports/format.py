@@ -181,7 +181,8 @@ def duration(nanoseconds: float) -> str:
 def capital(text: str) -> str:
     """The text with its first letter in upper case, unless it begins with a name such as `f32` or `tok/s`."""
     first = text.split(maxsplit=1)[0].rstrip(",.:;") if text.strip() else ""
-    return text[:1].upper() + text[1:] if first.isalpha() and first.islower() else text
+    plain_word = first.replace("-", "").isalpha() and first.islower()
+    return text[:1].upper() + text[1:] if plain_word else text
 
 
 def series(items: Sequence[str]) -> str:

@@ -97,13 +97,13 @@ class CellView:
 
 @dataclass(frozen=True)
 class CheckView:
-    """One check. `number` and `kind` are those of its headline cell; `recorded`: it has no target."""
+    """One check. number, kind, quantity: of its headline cell, which stands for it; recorded: no target."""
 
     id: str
     anchor: str
-    claim_label: str
     statement: str
     metric: str
+    quantity: str
     paper_finding: str
     badge: Badge
     number: Number

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from harness.registry import Check
 from harness.results import Results
-from reports import charts
+from reports import charts, exact
 from reports import format as fmt
 from reports.charts import Axis
 from reports.model import BarChart, Column, Forest, ForestGroup, ForestRow, Panel, Row, Table, check_anchor
@@ -119,22 +119,22 @@ def forest(results: Results) -> Forest | None:
 
 
 def _observed_mib(evidence: Json) -> Iterable[tuple[str, float]]:
-    """Byte observations behind an exact ratio: names that end in `_bytes` or `_mib`; lists by their mean."""
+    """The sums behind an exact ratio, of observations whose names end in `_bytes` or `_mib`."""
     for name in evidence["reduction"]["of"]:
         suffix = _SUFFIX.search(name)
         value = evidence["observations"].get(name)
         items = value if isinstance(value, list) else [value]
         numbers = [float(item) for item in items if isinstance(item, int | float)]
         if suffix and numbers:
-            mean = math.fsum(numbers) / len(numbers)
-            yield _SUFFIX.sub("", name).replace("_", " "), mean / (1.0 if suffix.group(1) == "mib" else MIB)
+            total = math.fsum(numbers)
+            yield exact.words(_SUFFIX.sub("", name)), total / (1.0 if suffix.group(1) == "mib" else MIB)
 
 
 def _bars(record: Json) -> list[tuple[str, float, float | None]]:
     """(label, MiB, the paper's MiB) of exact evidence: byte cells, else the bytes behind the first ratio."""
     found: list[tuple[str, float, float | None]] = []
     for cell in record["cells"]:
-        scale = _PER_MIB.get(cell["unit"])
+        scale = _PER_MIB.get(cell["unit"].removesuffix("/token"))
         if scale is not None and cell["value"] is not None and cell["evidence"]["kind"] != "timed":
             paper = None if cell["paper"] is None else cell["paper"] * scale
             found.append((cell["label"] or record["id"], cell["value"] * scale, paper))

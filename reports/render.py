@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -19,6 +20,7 @@ MAX_BYTES: Final = 2_000_000
 """A page at or above this size leaves out the tables of raw rounds, which results.json holds anyway."""
 
 
+@functools.cache
 def _environment() -> jinja2.Environment:
     return jinja2.Environment(
         loader=jinja2.PackageLoader("reports", "templates"),
@@ -35,10 +37,10 @@ def to_html(report: Report) -> str:
     return _environment().get_template("report.html.j2").render(r=report)
 
 
-def page(results: Results, checked: Mapping[str, Any]) -> str:
-    """The page of a run. Raw rounds are left out, and the page says so, where it would reach MAX_BYTES."""
+def page(results: Results, checked: Mapping[str, Any], max_bytes: int = MAX_BYTES) -> str:
+    """The page of a run. Where it would reach max_bytes it leaves out the raw rounds and says so."""
     full = to_html(view.build(results, checked))
-    if len(full.encode()) < MAX_BYTES:
+    if len(full.encode()) < max_bytes:
         return full
     return to_html(view.build(results, checked, raw=False))
 

@@ -61,7 +61,7 @@ def _grouped(state: Json) -> dict[str, Json]:
 
 def pairs_table(title: str, items: Sequence[tuple[str, object]]) -> Table:
     """A table of names and values."""
-    rows = tuple(Row((name, leaf(name, value))) for name, value in items)
+    rows = tuple(Row((name, "not set" if value is None else leaf(name, value))) for name, value in items)
     return Table(title, (Column("Property"), Column("Value", wide=True)), rows)
 
 

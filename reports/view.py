@@ -25,10 +25,8 @@ _COUNT_WORDS: Final = (
 
 
 def _subject(claims: Sequence[ClaimView]) -> str:
-    numbered = [claim.label for claim in claims if claim.label]
-    named = [f"\u201c{claim.title}\u201d" for claim in claims if not claim.label]
-    lead = [] if not numbered else [f"claim{'s' if len(numbered) > 1 else ''} {fmt.series(numbered)}"]
-    return fmt.series(lead + named)
+    names = [claim.label or f"\u201c{claim.title}\u201d" for claim in claims]
+    return f"claim{'s' if len(names) > 1 else ''} {fmt.series(names)}"
 
 
 def sentence(claims: Sequence[ClaimView]) -> str:

@@ -59,16 +59,15 @@ CF_INLINE __m512 broadcast_float(const float *pointer)
     return _mm512_set1_ps(*pointer);
 }
 
-#define ACT_CODES(x, b, i) CF_LOAD_ACT(broadcast_codes, (x)->codes + (size_t)(b)*CF_BLOCK + 4u * (i), 4)
+#define ACT_CODES(x, b, i) CF_LOAD_ACT(broadcast_codes, (x)->codes + (size_t)(b) * CF_BLOCK + 4u * (i), 4)
 #define ACT_SCALE(x, b) CF_LOAD_ACT(load_float, (x)->scales + (b), 4)
 #define ACT_SUM(x, b) CF_LOAD_ACT(load_int, (x)->sums + (b), 4)
-#define ACT_F32(x, b, i) CF_LOAD_ACT(broadcast_float, (x)->f32 + (size_t)(b)*CF_BLOCK + (i), 4)
+#define ACT_F32(x, b, i) CF_LOAD_ACT(broadcast_float, (x)->f32 + (size_t)(b) * CF_BLOCK + (i), 4)
 #define HEAD_HALVES(pointer) CF_LOAD_WEIGHT(load_halves, pointer, 32)
 
 CF_INLINE cf_terms q4_0q8_terms(const cf_act *x, uint32_t block)
 {
-    return (cf_terms){.scale = _mm512_set1_ps(ACT_SCALE(x, block)),
-                      .zero = _mm512_set1_epi32(8 * ACT_SUM(x, block))};
+    return (cf_terms){.scale = _mm512_set1_ps(ACT_SCALE(x, block)), .zero = _mm512_set1_epi32(8 * ACT_SUM(x, block))};
 }
 
 CF_INLINE cf_terms q4_1q8_terms(const cf_act *x, uint32_t block)

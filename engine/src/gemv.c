@@ -2,8 +2,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "act.h"
 #include "error.h"
-#include "kernels.h"
 
 const char *cflow_kernel_name(uint32_t kernel)
 {
@@ -15,7 +15,8 @@ int cflow_kernel_info(uint32_t kernel, uint64_t fields_out[/* CFLOW_KERNEL_FIELD
 {
     const cf_kernel *const found = cf_kernel_at(kernel);
     if (found == NULL || fields_out == NULL) {
-        return cf_fail(CFLOW_ERR_ARGUMENT, "cflow_kernel_info: kernel is %lu; allowed are 0 .. %lu, with fields_out set",
+        return cf_fail(CFLOW_ERR_ARGUMENT,
+                       "cflow_kernel_info: kernel is %lu; allowed are 0 .. %lu, with fields_out set",
                        (unsigned long)kernel, (unsigned long)cflow_kernel_count() - 1);
     }
     fields_out[CFLOW_KERNEL_TYPE] = (uint64_t)found->type;
@@ -65,52 +66,22 @@ void cf_gemv_groups(cf_gemv_fn kernel, const cf_tiles *tiles, const uint8_t *wei
 typedef struct scratch {
     void *memory;
     cf_act act;
-    float *y; /* [padded_rows] */
+    float *y; /* [padded_rows], zero */
 } scratch;
 
 static int scratch_create(const cf_kernel *kernel, const float *x, size_t columns, size_t padded_rows, scratch *out)
 {
-    const size_t float_bytes = cf_pad64(columns * sizeof(float));
-    const size_t block_bytes = cf_pad64(columns / CF_BLOCK * sizeof(float));
+    const size_t act_bytes = cf_act_bytes(columns);
     const size_t y_bytes = cf_pad64(padded_rows * sizeof(float));
-    const size_t bytes = 2 * float_bytes + 3 * block_bytes + cf_pad64(columns) + y_bytes;
-    uint8_t *next = aligned_alloc(CF_CACHE_LINE, bytes);
-    if (next == NULL) {
+    uint8_t *const memory = aligned_alloc(CF_CACHE_LINE, act_bytes + y_bytes);
+    if (memory == NULL) {
         return cf_fail(CFLOW_ERR_MEMORY, "cflow_gemv: %llu bytes of scratch memory could not be had",
-                       (unsigned long long)bytes);
+                       (unsigned long long)(act_bytes + y_bytes));
     }
-    out->memory = next;
-    float *const f32 = (float *)(void *)next;
-    next += float_bytes;
-    float *const scaled = (float *)(void *)next;
-    next += float_bytes;
-    float *const f32_sums = (float *)(void *)next;
-    next += block_bytes;
-    float *const scales = (float *)(void *)next;
-    next += block_bytes;
-    int32_t *const sums = (int32_t *)(void *)next;
-    next += block_bytes;
-    int8_t *const codes = (int8_t *)next;
-    next += cf_pad64(columns);
-    out->y = (float *)(void *)next;
-    memset(out->y, 0, y_bytes);
-
-    memcpy(f32, x, columns * sizeof(float));
-    out->act = (cf_act){.f32 = f32};
-    if (kernel->needs & CF_NEED_F32_SUMS) {
-        cf_act_sums(f32, columns, f32_sums);
-        out->act.f32_sums = f32_sums;
-    }
-    if (kernel->needs & CF_NEED_F32_SCALED) {
-        cf_act_scale_nibbles(f32, columns, scaled);
-        out->act.f32_scaled = scaled;
-    }
-    if (kernel->needs & CF_NEED_Q8) {
-        cf_act_quantize(f32, columns, codes, scales, sums);
-        out->act.codes = codes;
-        out->act.scales = scales;
-        out->act.sums = sums;
-    }
+    const cf_act_arrays arrays = cf_act_place(memory, columns);
+    cf_act_prepare(&arrays, kernel->needs, x, columns);
+    memset(memory + act_bytes, 0, y_bytes);
+    *out = (scratch){.memory = memory, .act = cf_act_view(&arrays), .y = (float *)(void *)(memory + act_bytes)};
     return CFLOW_OK;
 }
 
@@ -119,15 +90,17 @@ static int check_gemv(const cf_kernel *kernel, const void *weights, uint64_t wei
     const uint64_t row_bytes = tiles->columns / CF_BLOCK * cf_row_block_bytes(kernel->type);
     const uint64_t needed = kernel->rows_per_pass ? tiles->rows[0] * row_bytes : tiles->bytes;
     if (weights_bytes != needed) {
-        return cf_fail(CFLOW_ERR_ARGUMENT, "cflow_gemv: weights_bytes is %llu; %llu rows x %llu columns for %s need %llu",
+        return cf_fail(CFLOW_ERR_ARGUMENT,
+                       "cflow_gemv: weights_bytes is %llu; %llu rows x %llu columns for %s need %llu",
                        (unsigned long long)weights_bytes, (unsigned long long)tiles->rows[0],
                        (unsigned long long)tiles->columns, kernel->name, (unsigned long long)needed);
     }
     if (kernel->rows_per_pass == 0 && (uintptr_t)weights % CF_CACHE_LINE != 0) {
         return cf_fail(CFLOW_ERR_ARGUMENT, "cflow_gemv: the tiles are not 64-byte aligned");
     }
-    if (tiles->rows[0] > UINT32_MAX || tiles->columns / CF_BLOCK > UINT32_MAX) {
-        return cf_fail(CFLOW_ERR_ARGUMENT, "cflow_gemv: %llu rows x %llu columns; at most 2^32 - 1 rows and blocks",
+    /* Sixteenths, so that no size of the scratch memory overflows. */
+    if (tiles->rows[0] > UINT32_MAX / 16 || tiles->columns > UINT32_MAX / 16) {
+        return cf_fail(CFLOW_ERR_ARGUMENT, "cflow_gemv: %llu rows x %llu columns; at most 2^28 - 1 of either",
                        (unsigned long long)tiles->rows[0], (unsigned long long)tiles->columns);
     }
     if (!cflow_isa_supported(kernel->isa)) {
@@ -170,8 +143,8 @@ int cflow_gemv(uint32_t kernel, const void *weights, uint64_t weights_bytes, uin
         const size_t row_bytes = (size_t)(columns / CF_BLOCK) * cf_row_block_bytes(found->type);
         found->rows(weights, row_bytes, (uint32_t)rows, (uint32_t)(columns / CF_BLOCK), &work.act, work.y);
     } else {
-        cf_gemv_groups(found->tile, &tiles, weights, 0, groups, &work.act, CFLOW_PREFETCH_T0,
-                       CF_PREFETCH_DEFAULT_BYTES, work.y);
+        cf_gemv_groups(found->tile, &tiles, weights, 0, groups, &work.act, CFLOW_PREFETCH_T0, CF_PREFETCH_DEFAULT_BYTES,
+                       work.y);
     }
     memcpy(y_out, work.y, (size_t)rows * sizeof(float));
     free(work.memory);

@@ -104,9 +104,12 @@ CF_INLINE void CF_JOIN(CF_KERNEL, _body)(const cf_gemv_call *call, const uint32_
     }
 }
 
-/* Turns the prefetch hint into a constant. */
+/* Turns the prefetch hint into a constant; emulation compiles one body, slowly enough. */
 CF_INLINE void CF_JOIN(CF_KERNEL, _hint)(const cf_gemv_call *call, const uint32_t parts)
 {
+#if defined(CFLOW_SIMDE)
+    CF_JOIN(CF_KERNEL, _body)(call, parts, call->prefetch_hint);
+#else
     switch (call->prefetch_hint) {
     case CFLOW_PREFETCH_T0:
         CF_JOIN(CF_KERNEL, _body)(call, parts, CFLOW_PREFETCH_T0);
@@ -124,6 +127,7 @@ CF_INLINE void CF_JOIN(CF_KERNEL, _hint)(const cf_gemv_call *call, const uint32_
         CF_JOIN(CF_KERNEL, _body)(call, parts, CFLOW_PREFETCH_NONE);
         break;
     }
+#endif
 }
 
 static void CF_KERNEL(const cf_gemv_call *call)

@@ -60,15 +60,20 @@ CF_INLINE uint32_t cf_blocks_computed(uint32_t blocks)
 
 /* Lines of a cf_kernel table: the tiled kernel, and the four row-major ones, of one activation form. */
 #define CF_TILE_ENTRY(TYPE, type_, q8_, act, ISA, isa_, needs_)                                                        \
-    {                                                                                                                  \
-        .name = #type_ #act "_gemv_t16_" #isa_, .type = CFLOW_TYPE_##TYPE, .q8 = (q8_), .isa = CFLOW_ISA_##ISA,        \
-        .needs = (needs_), .tile = type_##act                                                                          \
-    }
+    {.name = #type_ #act "_gemv_t16_" #isa_,                                                                           \
+     .type = CFLOW_TYPE_##TYPE,                                                                                        \
+     .q8 = (q8_),                                                                                                      \
+     .isa = CFLOW_ISA_##ISA,                                                                                           \
+     .needs = (needs_),                                                                                                \
+     .tile = type_##act}
 #define CF_ROWS_ENTRY(q8_, act, ISA, isa_, needs_, count)                                                              \
-    {                                                                                                                  \
-        .name = "q4_0" #act "_gemv_r" #count "_" #isa_, .type = CFLOW_TYPE_Q4_0, .q8 = (q8_), .isa = CFLOW_ISA_##ISA,  \
-        .rows_per_pass = (count), .needs = (needs_), .rows = q4_0##act##_rows_r##count                                 \
-    }
+    {.name = "q4_0" #act "_gemv_r" #count "_" #isa_,                                                                   \
+     .type = CFLOW_TYPE_Q4_0,                                                                                          \
+     .q8 = (q8_),                                                                                                      \
+     .isa = CFLOW_ISA_##ISA,                                                                                           \
+     .rows_per_pass = (count),                                                                                         \
+     .needs = (needs_),                                                                                                \
+     .rows = q4_0##act##_rows_r##count}
 #define CF_ROWS_ENTRIES(q8_, act, ISA, isa_, needs_)                                                                   \
     CF_ROWS_ENTRY(q8_, act, ISA, isa_, needs_, 1), CF_ROWS_ENTRY(q8_, act, ISA, isa_, needs_, 2),                      \
         CF_ROWS_ENTRY(q8_, act, ISA, isa_, needs_, 4), CF_ROWS_ENTRY(q8_, act, ISA, isa_, needs_, 8)

@@ -63,11 +63,11 @@ typedef struct cf_gemv_call {
     const uint8_t *weights[CF_MAX_PARTS]; /* first group of each part, 64-byte aligned */
     float *y[CF_MAX_PARTS];               /* 16 * groups floats each, accumulated into */
     uint32_t parts;                       /* 1 .. 3 parts that share each activation load */
-    uint32_t groups;                      /* groups of 16 rows, cf_group_bytes(type, blocks) apart; same for all parts */
-    uint32_t blocks;                      /* column blocks of this tile */
-    cf_act x;                             /* advanced to the tile's first column */
-    int32_t prefetch_hint;                /* cflow_prefetch */
-    uint32_t prefetch_bytes;              /* distance ahead of the load */
+    uint32_t groups;         /* groups of 16 rows, cf_group_bytes(type, blocks) apart; same for all parts */
+    uint32_t blocks;         /* column blocks of this tile */
+    cf_act x;                /* advanced to the tile's first column */
+    int32_t prefetch_hint;   /* cflow_prefetch */
+    uint32_t prefetch_bytes; /* distance ahead of the load */
 } cf_gemv_call;
 
 typedef void (*cf_gemv_fn)(const cf_gemv_call *call);
@@ -81,10 +81,10 @@ typedef struct cf_kernel {
     int type;
     int q8;
     int isa;
-    int rows_per_pass;   /* 0 = tiled */
-    unsigned needs;      /* CF_NEED_* */
-    cf_gemv_fn tile;     /* NULL when row-major */
-    cf_rows_fn rows;     /* NULL when tiled */
+    int rows_per_pass; /* 0 = tiled */
+    unsigned needs;    /* CF_NEED_* */
+    cf_gemv_fn tile;   /* NULL when row-major */
+    cf_rows_fn rows;   /* NULL when tiled */
 } cf_kernel;
 
 typedef struct cf_kernel_list {

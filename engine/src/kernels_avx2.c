@@ -58,11 +58,11 @@ CF_INLINE __m256 broadcast_float(const float *pointer)
     return _mm256_broadcast_ss(pointer);
 }
 
-#define ACT_CODES(x, b, i) CF_LOAD_ACT(broadcast_codes, (x)->codes + (size_t)(b)*CF_BLOCK + 4u * (i), 4)
+#define ACT_CODES(x, b, i) CF_LOAD_ACT(broadcast_codes, (x)->codes + (size_t)(b) * CF_BLOCK + 4u * (i), 4)
 #define ACT_SCALE(x, b) CF_LOAD_ACT(broadcast_float, (x)->scales + (b), 4)
 #define ACT_SUM(x, b) CF_LOAD_ACT(broadcast_int, (x)->sums + (b), 4)
-#define ACT_F32(x, b, i) CF_LOAD_ACT(broadcast_float, (x)->f32 + (size_t)(b)*CF_BLOCK + (i), 4)
-#define ACT_F32_SCALED(x, b, i) CF_LOAD_ACT(broadcast_float, (x)->f32_scaled + (size_t)(b)*CF_BLOCK + (i), 4)
+#define ACT_F32(x, b, i) CF_LOAD_ACT(broadcast_float, (x)->f32 + (size_t)(b) * CF_BLOCK + (i), 4)
+#define ACT_F32_SCALED(x, b, i) CF_LOAD_ACT(broadcast_float, (x)->f32_scaled + (size_t)(b) * CF_BLOCK + (i), 4)
 #define ACT_F32_SUM(x, b) CF_LOAD_ACT(broadcast_float, (x)->f32_sums + (b), 4)
 #define HEAD_HALVES(pointer) CF_LOAD_WEIGHT(load_halves, pointer, 16)
 
@@ -195,8 +195,8 @@ CF_INLINE __m256 q8_0q8_finish(__m256 y, const __m256i *sums, const uint8_t *sca
  */
 CF_INLINE __m256 q4f32_mac(__m256 sum, __m256i w, __m256 x, uint32_t nibble)
 {
-    const __m256i code = nibble < 7 ? _mm256_and_si256(w, _mm256_set1_epi32((int32_t)(15u << (4u * nibble))))
-                                    : _mm256_srli_epi32(w, 28);
+    const __m256i code =
+        nibble < 7 ? _mm256_and_si256(w, _mm256_set1_epi32((int32_t)(15u << (4u * nibble)))) : _mm256_srli_epi32(w, 28);
     return _mm256_fmadd_ps(_mm256_cvtepi32_ps(code), x, sum);
 }
 

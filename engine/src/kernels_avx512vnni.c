@@ -19,8 +19,7 @@ CF_INLINE __m512i q8q8_mac(__m512i sum, __m512i w, __m512i x)
 
 CF_INLINE cf_terms q8_0q8_terms(const cf_act *x, uint32_t block)
 {
-    return (cf_terms){.scale = _mm512_set1_ps(ACT_SCALE(x, block)),
-                      .zero = _mm512_set1_epi32(128 * ACT_SUM(x, block))};
+    return (cf_terms){.scale = _mm512_set1_ps(ACT_SCALE(x, block)), .zero = _mm512_set1_epi32(128 * ACT_SUM(x, block))};
 }
 
 CF_INLINE __m512 centred_finish(__m512 y, const __m512i *sums, const uint8_t *scales, const uint8_t *minima,

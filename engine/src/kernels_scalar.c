@@ -88,9 +88,9 @@ CF_INLINE void float_dot_f32(const uint8_t *const values[], const uint32_t parts
         const size_t index = (size_t)c * CF_GROUP_ROWS + r;
         CF_UNROLL
         for (uint32_t p = 0; p < parts; p++) {
-            fsum[p] += (type == CFLOW_TYPE_F16 ? cf_load_half(values[p] + 2 * index)
-                                               : load_float(values[p] + 4 * index)) *
-                       x[c];
+            fsum[p] +=
+                (type == CFLOW_TYPE_F16 ? cf_load_half(values[p] + 2 * index) : load_float(values[p] + 4 * index)) *
+                x[c];
         }
     }
 }
@@ -274,7 +274,7 @@ CF_INLINE float row_block_f32(float sum, const uint8_t *block, const cf_act *act
 #define cf_row_sum float
 #define cf_row_act cf_act
 #define CF_ROW_ZERO 0.0f
-#define CF_ROW_ACT(x, block) cf_act_at(x, (size_t)(block)*CF_BLOCK)
+#define CF_ROW_ACT(x, block) cf_act_at(x, (size_t)(block) * CF_BLOCK)
 #define CF_ROW_BLOCK row_block_q8
 #define CF_ROW_TOTAL(sum) (sum)
 #include "gemv_rows.inl"
@@ -283,7 +283,7 @@ CF_INLINE float row_block_f32(float sum, const uint8_t *block, const cf_act *act
 #define cf_row_sum float
 #define cf_row_act cf_act
 #define CF_ROW_ZERO 0.0f
-#define CF_ROW_ACT(x, block) cf_act_at(x, (size_t)(block)*CF_BLOCK)
+#define CF_ROW_ACT(x, block) cf_act_at(x, (size_t)(block) * CF_BLOCK)
 #define CF_ROW_BLOCK row_block_f32
 #define CF_ROW_TOTAL(sum) (sum)
 #include "gemv_rows.inl"

@@ -6,9 +6,6 @@
 #define CF_SIMD_X86_H
 
 #if defined(CFLOW_SIMDE)
-#if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC diagnostic ignored "-Wpsabi" /* 64-byte vectors in registers: all of it is inlined */
-#endif
 #define SIMDE_ENABLE_NATIVE_ALIASES
 #include <simde/x86/avx512.h>
 #include <simde/x86/f16c.h>

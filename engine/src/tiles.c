@@ -114,8 +114,8 @@ typedef struct group_place {
     int type;
     uint32_t blocks;
     uint32_t rows;
-    size_t row_bytes;   /* from row to row of the row-major side */
-    size_t first_byte;  /* of the group's first block in a row */
+    size_t row_bytes;  /* from row to row of the row-major side */
+    size_t first_byte; /* of the group's first block in a row */
 } group_place;
 
 /* Bytes of a GGUF block before its codes: scale, and minimum in q4_1; 0 for f16 and f32. */
@@ -261,7 +261,8 @@ static void unpack_group(const group_place *place, const uint8_t *group, uint8_t
 /* ---- whole matrices --------------------------------------------------------------------------------------------- */
 
 /* One group in storage order: `part`, its first row, and where it lies. */
-typedef void (*group_visitor)(const group_place *place, uint32_t part, uint64_t first_row, uint64_t offset, void *context);
+typedef void (*group_visitor)(const group_place *place, uint32_t part, uint64_t first_row, uint64_t offset,
+                              void *context);
 
 static void visit_groups(const cf_tiles *tiles, group_visitor visit, void *context)
 {

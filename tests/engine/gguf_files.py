@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import gguf
-from gguf import GGMLQuantizationType
 import numpy as np
 import numpy.typing as npt
+from gguf import GGMLQuantizationType
 
 from engine.enums import Type
 from engine.tiles import quantise
-
 
 VOCAB = [*(chr(code) for code in range(0x21, 0x7F)), "Ġ", "Ċ", "th", "the", "Ġthe", "<|end|>"]
 MERGES = ["t h", "th e", "Ġ the"]

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import gguf
-from gguf import GGMLQuantizationType
 import numpy as np
 import pytest
+from gguf import GGMLQuantizationType
 
 from engine.convert_gguf import convert, half_split_order
 from engine.enums import Activation, Role, Type

@@ -71,7 +71,7 @@ class WholeSequence:
             h = x + self.attention(b, x)
             due.append(self.moe(b, x if self.h.route is Route.PRE_DENSE else h))
             outputs.append(h + self.dense(b, outputs[-dd] if dd else h) + due.pop(0))
-        return outputs[-1] + sum(due)
+        return np.asarray(outputs[-1] + sum(due))
 
     def two_stream(self, embedding: Sequence) -> Sequence:
         s, t = embedding, embedding
@@ -79,7 +79,7 @@ class WholeSequence:
             s = s + self.attention(b, (s + t) * 0.5**0.5)
             v = (s + t) * 0.5**0.5
             t = t + self.dense(b, v) + self.moe(b, v)
-        return (s + t) * 0.5**0.5
+        return np.asarray((s + t) * 0.5**0.5)
 
     def register(self, embedding: Sequence) -> Sequence:
         x, p = embedding, np.zeros_like(embedding)
@@ -92,7 +92,7 @@ class WholeSequence:
         return x
 
     def norm(self, x: Sequence, gain: Sequence) -> Sequence:
-        return x * gain / np.sqrt((x**2).mean(-1, keepdims=True) + self.h.rms_eps)
+        return np.asarray(x * gain / np.sqrt((x**2).mean(-1, keepdims=True) + self.h.rms_eps))
 
     def rotate(self, x: Sequence) -> Sequence:
         """x [T, heads, dh] as complex numbers (i, i + dh/2), turned by position * base^(-2i/dh)."""
@@ -110,10 +110,10 @@ class WholeSequence:
             q, k, v = q + b.qkv_bias[:wide], k + b.qkv_bias[wide:][:narrow], v + b.qkv_bias[wide + narrow :]
         q, k, v = (m.reshape(len(x), -1, self.h.head_dim) for m in (q, k, v))
         share = self.h.heads // self.h.kv_heads
-        k, v = self.rotate(k).repeat(share, axis=1), v.repeat(share, axis=1)
-        scores = np.einsum("thc,shc->hts", self.rotate(q), k) * self.h.head_dim**-0.5
+        keys, values = self.rotate(k).repeat(share, axis=1), v.repeat(share, axis=1)
+        scores = np.einsum("thc,shc->hts", self.rotate(q), keys) * self.h.head_dim**-0.5
         scores[:, ~np.tri(len(x), dtype=bool)] = -np.inf
-        mixed = np.einsum("hts,shc->thc", special.softmax(scores, axis=-1), v)
+        mixed = np.einsum("hts,shc->thc", special.softmax(scores, axis=-1), values)
         out: Sequence = mixed.reshape(len(x), -1) @ b.output.values.T
         return out
 

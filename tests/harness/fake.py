@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from harness.paired import Arm, Probes
 from harness.rounds import Sample
 
+
 @dataclass
 class FakeMachine:
     """A clock that only the arms move, noise from a seed, and incidents by round.

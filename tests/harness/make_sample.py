@@ -7,9 +7,10 @@ python -m tests.harness.make_sample writes the file again; test_sample.py checks
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
-from harness.evidence import Counted, Derived, Hardware, Kernel, Simulated
+from harness.evidence import Counted, Derived, Evidence, Hardware, Kernel, Simulated
 from harness.paired import Arm, run_pairs
 from harness.reductions import Reduction
 from harness.registry import load_registry
@@ -105,9 +106,11 @@ def _readahead() -> Timed:
 def fill(recorder: Recorder) -> None:
     """Adds every made-up check."""
 
-    def add(check_id: str, found: object, *limits: str) -> None:
+    def add(
+        check_id: str, found: Evidence | NotMeasurable | Mapping[str, Evidence | NotMeasurable], *limits: str
+    ) -> None:
         command = f"pytest claims/ --only {check_id} --profile quick"
-        recorder.add(check_id, found, started_ns=1_000_000_000, command=command, limits=limits)  # type: ignore[arg-type]
+        recorder.add(check_id, found, started_ns=1_000_000_000, command=command, limits=limits)
 
     add(
         "1.resident",

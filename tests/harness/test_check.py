@@ -19,6 +19,7 @@ from tests.harness.make_sample import SAMPLE_DIR
 Data = dict[str, Any]
 Edit = Callable[[Data], None]
 Edited = Callable[[Edit], Path]
+Checked = Callable[[Edit], Data]
 
 
 def record(data: Data, check_id: str) -> Data:
@@ -35,20 +36,36 @@ def verdicts(found: Data) -> dict[str, str | None]:
     return {row["id"]: row["verdict"] for claim in found["claims"] for row in claim["checks"]}
 
 
-def problems(folder: Path) -> str:
-    return "\n".join(f"{item['check']}: {item['problem']}" for item in check(folder)["problems"])
+def problems(found: Data) -> str:
+    return "\n".join(f"{item['check']}: {item['problem']}" for item in found["problems"])
+
+
+@pytest.fixture
+def checked(edited: Edited) -> Checked:
+    """Checks an edited copy of the sample results."""
+    return lambda edit: check(edited(edit))
 
 
 def test_output_is_that_of_the_design() -> None:
     found = check(SAMPLE_DIR)
     assert [claim["id"] for claim in found["claims"]] == [
-        *"12345678", "end_to_end", "quality", "parity",
-    ]  # fmt: skip
+        *"12345678",
+        "end_to_end",
+        "quality",
+        "parity",
+    ]
     assert set(found["claims"][0]) == {"id", "verdict", "checks"}
     assert found["claims"][1]["checks"][0] == {
-        "id": "2.l1.simulated", "kind": "simulated", "verdict": "SUPPORTED", "value": 7.68, "low": None, "high": None,
-        "unit": "ratio", "paper": 7.29, "beyond": False,
-    }  # fmt: skip
+        "id": "2.l1.simulated",
+        "kind": "simulated",
+        "verdict": "SUPPORTED",
+        "value": 7.68,
+        "low": None,
+        "high": None,
+        "unit": "ratio",
+        "paper": 7.29,
+        "beyond": False,
+    }
     assert found["problems"] == []
 
 
@@ -81,161 +98,166 @@ def test_source_imports_no_judge(path: Path) -> None:
 
 def test_importing_it_loads_no_judge() -> None:
     code = "import sys, harness.check; print(*sorted(m for m in sys.modules if m.startswith('harness.')))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=Path.cwd())
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=Path.cwd()
+    )
     assert done.stdout.split() == ["harness.check", "harness.check_rounds", "harness.errors"]
 
 
-# --- edited results -------------------------------------------------------------------------------------------
+# --- edited results ---
 
 
-def test_flipped_verdict_of_a_check(edited: Edited) -> None:
-    folder = edited(lambda data: record(data, "6.hint").update(verdict="SUPPORTED"))
-    assert "6.hint: verdict is SUPPORTED, the raw material gives REFUTED" in problems(folder)
-    assert verdicts(check(folder))["6.hint"] == "REFUTED"
+def test_flipped_verdict_of_a_check(checked: Checked) -> None:
+    found = checked(lambda data: record(data, "6.hint").update(verdict="SUPPORTED"))
+    assert "6.hint: verdict is SUPPORTED, the raw material gives REFUTED" in problems(found)
+    assert verdicts(found)["6.hint"] == "REFUTED"
 
 
-def test_verdict_flipped_everywhere(edited: Edited) -> None:
+def test_verdict_flipped_everywhere(checked: Checked) -> None:
     def flip(data: Data) -> None:
         record(data, "6.hint").update(verdict="SUPPORTED")
         record(data, "6.hint")["cells"][0].update(verdict="SUPPORTED")
         next(claim for claim in data["claims"] if claim["id"] == "6").update(verdict="SUPPORTED")
 
-    folder = edited(flip)
-    found = check(folder)
+    found = checked(flip)
     assert verdicts(found)["6.hint"] == "REFUTED"
     assert next(claim["verdict"] for claim in found["claims"] if claim["id"] == "6") == "REFUTED"
-    assert "claim 6: verdict is SUPPORTED, its checks give REFUTED" in problems(folder)
+    assert "claim 6: verdict is SUPPORTED, its checks give REFUTED" in problems(found)
 
 
-def test_flipped_verdict_of_a_claim_alone(edited: Edited) -> None:
-    folder = edited(lambda data: data["claims"][3].update(verdict="SUPPORTED"))
-    assert "claim 4: verdict is SUPPORTED, its checks give NOT MEASURABLE HERE" in problems(folder)
+def test_flipped_verdict_of_a_claim_alone(checked: Checked) -> None:
+    found = checked(lambda data: data["claims"][3].update(verdict="SUPPORTED"))
+    assert "claim 4: verdict is SUPPORTED, its checks give NOT MEASURABLE HERE" in problems(found)
 
 
 @pytest.mark.parametrize("key", ["value", "low", "high"])
-def test_figure_that_the_rounds_do_not_give(edited: Edited, key: str) -> None:
+def test_figure_that_the_rounds_do_not_give(checked: Checked, key: str) -> None:
     def shift(data: Data) -> None:
         for place in (record(data, "6.hint"), record(data, "6.hint")["cells"][0]):
             place[key] *= 0.9
 
-    assert f"6.hint: {key} is" in problems(edited(shift))
+    assert f"6.hint: {key} is" in problems(checked(shift))
 
 
-def test_summary_that_the_rounds_do_not_give(edited: Edited) -> None:
+def test_summary_that_the_rounds_do_not_give(checked: Checked) -> None:
     def shift(data: Data) -> None:
         record(data, "8.readahead")["cells"][0]["summary"].update(a_a=[0.99, 1.01], void=0, confidence=0.9)
 
-    text = problems(edited(shift))
+    text = problems(checked(shift))
     for key in ("a_a", "void", "confidence"):
         assert f"8.readahead: summary.{key} is" in text
 
 
-def test_exact_value_that_the_observations_do_not_give(edited: Edited) -> None:
-    folder = edited(lambda data: evidence(data, "2.l1.simulated")["observations"].update(tiled=4_000_000))
-    assert "2.l1.simulated: value is 7.68, the raw material gives 2.4576" in problems(folder)
-    assert verdicts(check(folder))["2.l1.simulated"] == "REFUTED"
+def test_exact_value_that_the_observations_do_not_give(checked: Checked) -> None:
+    found = checked(lambda data: evidence(data, "2.l1.simulated")["observations"].update(tiled=4_000_000))
+    assert "2.l1.simulated: value is 7.68, the raw material gives 2.4576" in problems(found)
+    assert verdicts(found)["2.l1.simulated"] == "REFUTED"
 
 
 @pytest.mark.parametrize("drop", [[0], [5], [6, 7, 8, 9, 10, 11], [23]])
-def test_dropped_rounds(edited: Edited, drop: list[int]) -> None:
+def test_dropped_rounds(checked: Checked, drop: list[int]) -> None:
     def cut(data: Data) -> None:
         rounds = evidence(data, "6.hint")["rounds"]
         rounds[:] = [one for one in rounds if one["seq"] not in drop]
 
-    folder = edited(cut)
-    text = problems(folder)
+    found = checked(cut)
+    text = problems(found)
     assert "6.hint: rounds are missing or repeated" in text or "rounds are not whole blocks of 6" in text
-    assert verdicts(check(folder))["6.hint"] == "INCONCLUSIVE"
+    assert verdicts(found)["6.hint"] == "INCONCLUSIVE"
 
 
-def test_dropped_rounds_with_new_numbers(edited: Edited) -> None:
+def test_dropped_rounds_with_new_numbers(checked: Checked) -> None:
     def cut(data: Data) -> None:
         rounds = evidence(data, "6.hint")["rounds"]
         rounds[:] = rounds[:4] + rounds[10:]
         for seq, one in enumerate(rounds):
             one["seq"] = seq
 
-    folder = edited(cut)
-    assert "6.hint: rounds 0 to 5 are not in balanced order" in problems(folder)
-    assert verdicts(check(folder))["6.hint"] == "INCONCLUSIVE"
+    found = checked(cut)
+    assert "6.hint: rounds 0 to 5 are not in balanced order" in problems(found)
+    assert verdicts(found)["6.hint"] == "INCONCLUSIVE"
 
 
-def test_dropped_arm(edited: Edited) -> None:
-    folder = edited(lambda data: evidence(data, "6.hint")["rounds"][2]["samples"].pop("hint"))
-    assert "round 2: order or samples do not hold every arm once" in problems(folder)
-    assert verdicts(check(folder))["6.hint"] == "INCONCLUSIVE"
+def test_dropped_arm(checked: Checked) -> None:
+    found = checked(lambda data: evidence(data, "6.hint")["rounds"][2]["samples"].pop("hint"))
+    assert "round 2: order or samples do not hold every arm once" in problems(found)
+    assert verdicts(found)["6.hint"] == "INCONCLUSIVE"
 
 
-def test_rounds_out_of_time(edited: Edited) -> None:
+def test_rounds_out_of_time(checked: Checked) -> None:
     def swap(data: Data) -> None:
         rounds = evidence(data, "6.hint")["rounds"]
         rounds[3]["samples"], rounds[9]["samples"] = rounds[9]["samples"], rounds[3]["samples"]
 
-    assert "ran outside its place in the order" in problems(edited(swap))
+    assert "ran outside its place in the order" in problems(checked(swap))
 
     def overlap(data: Data) -> None:
         evidence(data, "6.hint")["rounds"][4]["start_ns"] -= 10**9
 
-    folder = edited(overlap)
-    assert "round 4 starts before round 3 ends" in problems(folder)
-    assert verdicts(check(folder))["6.hint"] == "INCONCLUSIVE"
+    found = checked(overlap)
+    assert "round 4 starts before round 3 ends" in problems(found)
+    assert verdicts(found)["6.hint"] == "INCONCLUSIVE"
 
 
-def test_bytes_that_counters_do_not_give(edited: Edited) -> None:
-    folder = edited(lambda data: evidence(data, "6.hint")["rounds"][0]["samples"]["hint"].update(bytes=1))
-    assert "round 0, arm hint: bytes is 1, its counters add up to 300000000" in problems(folder)
+def test_bytes_that_counters_do_not_give(checked: Checked) -> None:
+    found = checked(lambda data: evidence(data, "6.hint")["rounds"][0]["samples"]["hint"].update(bytes=1))
+    assert "round 0, arm hint: bytes is 1, its counters add up to 300000000" in problems(found)
 
 
-def test_time_longer_than_the_wall(edited: Edited) -> None:
-    folder = edited(lambda data: evidence(data, "6.hint")["rounds"][0]["samples"]["hint"].update(ns=10**10))
-    assert "round 0, arm hint: 10000000000 ns measured inside" in problems(folder)
+def test_time_longer_than_the_wall(checked: Checked) -> None:
+    found = checked(lambda data: evidence(data, "6.hint")["rounds"][0]["samples"]["hint"].update(ns=10**10))
+    assert "round 0, arm hint: 10000000000 ns measured inside" in problems(found)
 
 
-def test_bandwidth_above_the_roof(edited: Edited) -> None:
+def test_bandwidth_above_the_roof(checked: Checked) -> None:
     def lower(data: Data) -> None:
         roof = evidence(data, "3.roof")["roof"]
         for pattern in roof["patterns"]:
             pattern["bytes"] //= 2
         roof["bytes_per_ns"] /= 2
 
-    folder = edited(lower)
-    assert "3.roof: arm q4_0q8_gemv_t16_avx2: bandwidth is 1.570 of the roof, above 1.03" in problems(folder)
-    assert verdicts(check(folder))["3.roof"] == "INCONCLUSIVE"
+    found = checked(lower)
+    assert "3.roof: arm q4_0q8_gemv_t16_avx2: bandwidth is 1.570 of the roof, above 1.03" in problems(found)
+    assert verdicts(found)["3.roof"] == "INCONCLUSIVE"
 
 
-def test_roof_that_its_patterns_do_not_give(edited: Edited) -> None:
-    folder = edited(lambda data: evidence(data, "3.roof")["roof"].update(bytes_per_ns=99.0))
-    assert "3.roof: roof is 99.0, its patterns give" in problems(folder)
+def test_roof_that_its_patterns_do_not_give(checked: Checked) -> None:
+    found = checked(lambda data: evidence(data, "3.roof")["roof"].update(bytes_per_ns=99.0))
+    assert "3.roof: roof is 99.0, its patterns give" in problems(found)
 
 
-def test_void_mark_removed(edited: Edited) -> None:
-    folder = edited(lambda data: evidence(data, "6.hint")["rounds"][3].update(void=[]))
-    assert "6.hint: round 3: void is [], its raw material gives [('run_queue', 'no hint')" in problems(folder)
+def test_void_mark_removed(checked: Checked) -> None:
+    found = checked(lambda data: evidence(data, "6.hint")["rounds"][3].update(void=[]))
+    assert "6.hint: round 3: void is [], its raw material gives [('run_queue', 'no hint')" in problems(found)
 
 
-def test_void_mark_added(edited: Edited) -> None:
-    folder = edited(lambda data: evidence(data, "6.hint")["rounds"][0].update(void=[{"rule": "steal", "arm": None}]))
-    assert "6.hint: round 0: void is [('steal', '')], its raw material gives []" in problems(folder)
+def test_void_mark_added(checked: Checked) -> None:
+    found = checked(
+        lambda data: evidence(data, "6.hint")["rounds"][0].update(void=[{"rule": "steal", "arm": None}])
+    )
+    assert "6.hint: round 0: void is [('steal', '')], its raw material gives []" in problems(found)
 
 
-def test_registry_text_edited(edited: Edited) -> None:
+def test_registry_text_edited(checked: Checked) -> None:
     def widen(data: Data) -> None:
-        data["registry"]["text"] = data["registry"]["text"].replace("target = [-inf, 1.03]", "target = [-inf, 2.0]")
+        data["registry"]["text"] = data["registry"]["text"].replace(
+            "target = [-inf, 1.03]", "target = [-inf, 2.0]"
+        )
 
-    text = problems(edited(widen))
+    text = problems(checked(widen))
     assert "registry.sha256 is not the hash of registry.text" in text
     assert "6.hint: target is [None, 1.03], declared [None, 2.0]" in text
 
 
-def test_target_of_a_record_edited(edited: Edited) -> None:
+def test_target_of_a_record_edited(checked: Checked) -> None:
     def widen(data: Data) -> None:
         cell = record(data, "6.hint")["cells"][0]
         cell.update(target=[None, 2.0], verdict="SUPPORTED")
         record(data, "6.hint").update(verdict="SUPPORTED")
 
-    folder = edited(widen)
-    assert "6.hint: target is [None, 2.0], declared [None, 1.03]" in problems(folder)
-    assert verdicts(check(folder))["6.hint"] == "REFUTED"
+    found = checked(widen)
+    assert "6.hint: target is [None, 2.0], declared [None, 1.03]" in problems(found)
+    assert verdicts(found)["6.hint"] == "REFUTED"
 
 
 @pytest.mark.parametrize(
@@ -248,56 +270,59 @@ def test_target_of_a_record_edited(edited: Edited) -> None:
         ({"kind": "hardware"}, "2.l1.simulated: kind hardware does not count for this check"),
     ],
 )
-def test_declared_fields_edited(edited: Edited, change: Data, text: str) -> None:
-    folder = edited(lambda data: record(data, "2.l1.simulated").update(change))
-    assert text in problems(folder)
+def test_declared_fields_edited(checked: Checked, change: Data, text: str) -> None:
+    found = checked(lambda data: record(data, "2.l1.simulated").update(change))
+    assert text in problems(found)
 
 
-def test_removed_record_of_a_finished_run(edited: Edited) -> None:
+def test_removed_record_of_a_finished_run(checked: Checked) -> None:
     def remove(data: Data) -> None:
         data["checks"] = [item for item in data["checks"] if item["id"] != "6.hint"]
         data["claims"][5].update(verdict="INCONCLUSIVE")
 
-    folder = edited(remove)
-    assert problems(folder) == "6.hint: no record, though the run is finished and the check belongs to its profile"
-    assert verdicts(check(folder))["6.hint"] == "INCONCLUSIVE"
+    found = checked(remove)
+    assert (
+        problems(found)
+        == "6.hint: no record, though the run is finished and the check belongs to its profile"
+    )
+    assert verdicts(found)["6.hint"] == "INCONCLUSIVE"
 
 
-def test_checks_left_out_on_purpose_are_no_problem(edited: Edited) -> None:
+def test_checks_left_out_on_purpose_are_no_problem(checked: Checked) -> None:
     def only(data: Data) -> None:
         data["checks"] = [item for item in data["checks"] if item["id"] != "6.hint"]
         data["claims"][5].update(verdict="INCONCLUSIVE")
         data["run"]["options"]["only"] = "7"
 
-    assert problems(edited(only)) == ""
+    assert problems(checked(only)) == ""
 
 
-def test_removed_and_renamed_cells(edited: Edited) -> None:
-    folder = edited(lambda data: record(data, "7.law")["cells"].pop(1))
-    assert "7.law: cells are" in problems(folder)
-    assert verdicts(check(folder))["7.law"] == "INCONCLUSIVE"
+def test_removed_and_renamed_cells(checked: Checked) -> None:
+    found = checked(lambda data: record(data, "7.law")["cells"].pop(1))
+    assert "7.law: cells are" in problems(found)
+    assert verdicts(found)["7.law"] == "INCONCLUSIVE"
 
 
-def test_evidence_of_another_kind(edited: Edited) -> None:
-    folder = edited(lambda data: evidence(data, "7.traffic").update(kind="derived"))
-    assert "7.traffic: evidence is derived, the check is counted" in problems(folder)
-    assert verdicts(check(folder))["7.traffic"] == "INCONCLUSIVE"
+def test_evidence_of_another_kind(checked: Checked) -> None:
+    found = checked(lambda data: evidence(data, "7.traffic").update(kind="derived"))
+    assert "7.traffic: evidence is derived, the check is counted" in problems(found)
+    assert verdicts(found)["7.traffic"] == "INCONCLUSIVE"
 
 
-def test_unknown_and_repeated_records(edited: Edited) -> None:
+def test_unknown_and_repeated_records(checked: Checked) -> None:
     def spoil(data: Data) -> None:
         data["checks"].append(dict(data["checks"][0], id="1.more", seq=90))
         data["checks"].append(dict(data["checks"][0], seq=91))
 
-    text = problems(edited(spoil))
+    text = problems(checked(spoil))
     assert "1.more: not declared in claims.toml" in text
     assert "1.resident: recorded twice" in text
 
 
-def test_reduction_that_cannot_be_done(edited: Edited) -> None:
-    folder = edited(lambda data: evidence(data, "7.traffic")["observations"].update(undelayed=[0]))
-    assert "7.traffic: reduction ratio of ['delayed', 'undelayed'] fails" in problems(folder)
-    assert verdicts(check(folder))["7.traffic"] == "INCONCLUSIVE"
+def test_reduction_that_cannot_be_done(checked: Checked) -> None:
+    found = checked(lambda data: evidence(data, "7.traffic")["observations"].update(undelayed=[0]))
+    assert "7.traffic: reduction ratio of ['delayed', 'undelayed'] fails" in problems(found)
+    assert verdicts(found)["7.traffic"] == "INCONCLUSIVE"
 
 
 @pytest.mark.parametrize(

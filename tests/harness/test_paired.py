@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 import random
 from collections import Counter
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -35,9 +36,21 @@ def test_seeds_give_their_own_orders_again() -> None:
     assert len({tuple(balanced_block(4, random.Random(seed))) for seed in range(20)}) > 10
 
 
-def run(machine: FakeMachine, seed: int = 1, rounds: int = 12, probes: Probes | None = None, **options: object) -> Timed:
+def test_seeds_shuffle_rounds_as_well_as_names() -> None:
+    found = set()
+    for seed in range(20):
+        block = balanced_block(4, random.Random(seed))
+        found.add(tuple(tuple(block[0].index(arm) for arm in order) for order in block))
+    assert len(found) > 1
+
+
+def run(
+    machine: FakeMachine, seed: int = 1, rounds: int = 12, probes: Probes | None = None, **options: object
+) -> Timed:
     old, new = machine.arm("old", 50e6, **options), machine.arm("new", 40e6, **options)  # type: ignore[arg-type]
-    return run_pairs([old, new], FIGURE, probes or machine.probes(), control_of="old", seed=seed, rounds=rounds)
+    return run_pairs(
+        [old, new], FIGURE, probes or machine.probes(), control_of="old", seed=seed, rounds=rounds
+    )
 
 
 def test_every_round_runs_every_arm_and_the_control_once_in_time_order() -> None:
@@ -60,7 +73,9 @@ def test_every_round_runs_every_arm_and_the_control_once_in_time_order() -> None
 
 def test_the_same_seed_gives_the_same_run_and_another_seed_another_order() -> None:
     assert run(FakeMachine(1)) == run(FakeMachine(1))
-    assert [one.order for one in run(FakeMachine(1)).rounds] != [one.order for one in run(FakeMachine(1), seed=2).rounds]
+    assert [one.order for one in run(FakeMachine(1)).rounds] != [
+        one.order for one in run(FakeMachine(1), seed=2).rounds
+    ]
 
 
 @pytest.mark.parametrize(("rounds", "run_rounds"), [(12, 12), (13, 18), (20, 24)])
@@ -69,7 +84,9 @@ def test_whole_blocks_are_run(rounds: int, run_rounds: int) -> None:
 
 
 def test_void_rounds_are_kept_and_made_up_for() -> None:
-    timed = run(FakeMachine(1, {2: "steal", 5: "bandwidth_probe", 7: ("output", "new"), 8: ("run_queue", "new")}))
+    timed = run(
+        FakeMachine(1, {2: "steal", 5: "bandwidth_probe", 7: ("output", "new"), 8: ("run_queue", "new")})
+    )
     assert len(timed.rounds) == 18
     voids = {one.seq: [(void.rule, void.arm) for void in one.void] for one in timed.rounds if one.void}
     assert voids == {
@@ -90,14 +107,21 @@ def test_how_long_it_runs_does_not_depend_on_the_figure() -> None:
     for gain in (0.5, 1.0, 3.0):
         machine = FakeMachine(1)
         arms = [machine.arm("old", 50e6), machine.arm("new", 50e6 / gain)]
-        assert len(run_pairs(arms, FIGURE, machine.probes(), control_of="old", seed=1, rounds=12).rounds) == 12
+        assert (
+            len(run_pairs(arms, FIGURE, machine.probes(), control_of="old", seed=1, rounds=12).rounds) == 12
+        )
 
 
 def test_cache_precondition_voids() -> None:
     machine = FakeMachine(1)
     old = machine.arm("old", 50e6, resident=0.5, wanted=(0.0, 0.01))
-    timed = run_pairs([old, machine.arm("new", 40e6)], FIGURE, machine.probes(), control_of="old", seed=1, rounds=12)
-    assert {(void.rule, void.arm) for one in timed.rounds for void in one.void} == {("cache", "old"), ("cache", "old (A/A)")}
+    timed = run_pairs(
+        [old, machine.arm("new", 40e6)], FIGURE, machine.probes(), control_of="old", seed=1, rounds=12
+    )
+    assert {(void.rule, void.arm) for one in timed.rounds for void in one.void} == {
+        ("cache", "old"),
+        ("cache", "old (A/A)"),
+    }
 
 
 def test_warmups_are_not_recorded() -> None:
@@ -111,7 +135,13 @@ def test_warmups_are_not_recorded() -> None:
 
     counted_arm = dataclasses.replace(arm, run=counted)
     timed = run_pairs(
-        [counted_arm], Figure(Side("a", "speed"), None), machine.probes(), control_of="a", seed=1, rounds=4, warmups=3
+        [counted_arm],
+        Figure(Side("a", "speed"), None),
+        machine.probes(),
+        control_of="a",
+        seed=1,
+        rounds=4,
+        warmups=3,
     )
     assert len(timed.rounds) == 4
     assert len(calls) == 2 * 4 + 2 * 3
@@ -152,9 +182,14 @@ def test_progress_tells_rounds_run_planned_and_valid() -> None:
     seen: list[tuple[int, int, int]] = []
     arms = [machine.arm("old", 50e6), machine.arm("new", 40e6)]
     run_pairs(
-        arms, FIGURE, machine.probes(), control_of="old", seed=1, rounds=12,
+        arms,
+        FIGURE,
+        machine.probes(),
+        control_of="old",
+        seed=1,
+        rounds=12,
         progress=lambda done, planned, valid: seen.append((done, planned, valid)),
-    )  # fmt: skip
+    )
     assert seen[0] == (1, 12, 0)
     assert seen[11] == (12, 12, 11)
     assert seen[-1] == (18, 18, 17)
@@ -173,7 +208,7 @@ def test_the_workers_delay_goes_before_that_of_the_calling_thread() -> None:
     assert all({void.rule for void in one.void} == {"run_queue"} for one in timed.rounds)
 
 
-def _without_delay(arm: Arm) -> object:
+def _without_delay(arm: Arm) -> Callable[[], Sample]:
     return lambda: dataclasses.replace(arm.run(), run_delay_ns=None)
 
 
@@ -201,7 +236,10 @@ def test_an_arm_cannot_work_longer_than_time_passed() -> None:
         ({"ns": 0}, "ns=0"),
         ({"work": 0.0}, "work=0.0"),
         ({"bytes": -1}, "bytes=-1"),
-        ({"counters": {"dense_bytes": 70, "head_bytes": 20, "kv_bytes": 5}}, "bytes=100, but its counters add up to 90"),
+        (
+            {"counters": {"dense_bytes": 70, "head_bytes": 20, "kv_bytes": 5}},
+            "bytes=100, but its counters add up to 90",
+        ),
     ],
 )
 def test_impossible_samples_are_refused(fields: dict[str, object], message: str) -> None:

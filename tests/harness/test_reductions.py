@@ -51,14 +51,22 @@ NUMBERS = st.lists(st.floats(0.01, 1e6) | st.integers(1, 10**9), min_size=1, max
 def test_two_implementations_agree(op: str, a: list[float], data: st.DataObject) -> None:
     b = data.draw(st.lists(st.floats(0.01, 1e6) | st.sampled_from(a), min_size=len(a), max_size=len(a)))
     two = op in {
-        "ratio", "difference", "max_abs_difference", "max_ratio", "relative_norm", "count_equal", "count_unequal",
+        "ratio",
+        "difference",
+        "max_abs_difference",
+        "max_ratio",
+        "relative_norm",
+        "count_equal",
+        "count_unequal",
         "fraction_equal",
-    }  # fmt: skip
+    }
     reduction = Reduction(op, ("a", "b") if two else ("a",))
     observations = {"a": a, "b": b}
     value = reduce(observations, reduction)
     problems = second._Problems()
-    other = second._reduced("id", "", {"observations": observations, "reduction": reduction.to_json()}, problems)
+    other = second._reduced(
+        "id", "", {"observations": observations, "reduction": reduction.to_json()}, problems
+    )
     assert problems.found == []
     assert other == pytest.approx(value, rel=1e-12, abs=1e-12)
 

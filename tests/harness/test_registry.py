@@ -65,10 +65,18 @@ HINT = 'id = "6.hint"\nclaim = "6"'
         ("target = [-inf, 1.03]", "target = [nan, 1.0]", r"check\[6\.hint\]\.target"),
         ("target = [-inf, 1.03]", "target = 1.0", r"check\[6\.hint\]\.target"),
         ("target = [-inf, 1.03]\n", "", r"check\[6\.hint\]\.target: missing"),
-        ("guard = 0.02", "guard = 0.04", r"check\[6\.hint\]\.guard: found 0\.04, allowed: at most the margin"),
+        (
+            "guard = 0.02",
+            "guard = 0.04",
+            r"check\[6\.hint\]\.guard: found 0\.04, allowed: at most the margin",
+        ),
         ("margin = 0.03", 'margin = "3 %"', r"check\[6\.hint\]\.margin: found '3 %'"),
         ("margin = 0.03", "margin = 1.5", r"check\[6\.hint\]\.margin"),
-        ('kinds = ["simulated"]', 'kinds = ["guessed"]', r"check\[2\.l1\.simulated\]\.kinds: found \['guessed'\]"),
+        (
+            'kinds = ["simulated"]',
+            'kinds = ["guessed"]',
+            r"check\[2\.l1\.simulated\]\.kinds: found \['guessed'\]",
+        ),
         ('kinds = ["simulated"]', "kinds = []", r"check\[2\.l1\.simulated\]\.kinds"),
         ('needs = ["valgrind"]', 'needs = ["Valgrind 3"]', r"check\[2\.l1\.simulated\]\.needs"),
         ("budget_s = { quick = 10 }", "budget_s = { fast = 10 }", r"budget_s\.fast: unknown profile"),
@@ -79,10 +87,10 @@ HINT = 'id = "6.hint"\nclaim = "6"'
         ('title = "End to end"', "", r"claim\[8\]\.title: missing"),
         ('id = "quality"', 'id = "qualities"', r"claims\.toml\.claim: found ids"),
         ("paper = 20.0", "paper = true", r"check\[0\.regime\]\.paper: found True"),
-        ("[[claim]]\nid = \"1\"", "version = 1\n[[claim]]\nid = \"1\"", r"claims\.toml\.version: unknown key"),
+        ('[[claim]]\nid = "1"', 'version = 1\n[[claim]]\nid = "1"', r"claims\.toml\.version: unknown key"),
         ("beyond = true\nfirst_screen", "beyond = 1\nfirst_screen", r"check\[7\.path\]\.beyond: found 1"),
     ],
-)  # fmt: skip
+)
 def test_broken_rules_name_the_key(old: str, new: str, message: str) -> None:
     assert old in TEXT
     with pytest.raises(RegistryError, match=message):

@@ -82,9 +82,12 @@ def test_exact_check(value: float, verdict: Verdict) -> None:
 
 
 @pytest.mark.parametrize(
-    ("gain", "noise", "verdict"), [(1.0, 0.004, SUPPORTED), (1.1, 0.004, REFUTED), (1.03, 0.004, INCONCLUSIVE), (1.0, 0.1, INCONCLUSIVE)]
-)  # fmt: skip
-def test_timed_check_no_benefit_is_a_target_up_to_the_margin(gain: float, noise: float, verdict: Verdict) -> None:
+    ("gain", "noise", "verdict"),
+    [(1.0, 0.004, SUPPORTED), (1.1, 0.004, REFUTED), (1.03, 0.004, INCONCLUSIVE), (1.0, 0.1, INCONCLUSIVE)],
+)
+def test_timed_check_no_benefit_is_a_target_up_to_the_margin(
+    gain: float, noise: float, verdict: Verdict
+) -> None:
     result = judge_check(REGISTRY.check("6.hint"), {"": timed(gain, noise)})
     assert result.verdict == verdict
     assert result.reason
@@ -150,14 +153,20 @@ def test_every_declared_cell_needs_evidence_or_a_reason() -> None:
 
 def test_absent_checks() -> None:
     assert absent_check(REGISTRY.check("7.overlap"), "full") == (NOT_MEASURABLE, "not built yet")
-    assert absent_check(REGISTRY.check("2.l1.simulated"), "smoke") == (NOT_MEASURABLE, "not part of profile smoke")
+    assert absent_check(REGISTRY.check("2.l1.simulated"), "smoke") == (
+        NOT_MEASURABLE,
+        "not part of profile smoke",
+    )
     assert absent_check(REGISTRY.check("2.l1.simulated"), "quick") == (INCONCLUSIVE, "not run")
     assert absent_check(REGISTRY.check("0.regime"), "quick") == (None, "not run")
 
 
 def claim_verdict(*checks: tuple[str, bool, Verdict | None]) -> tuple[Verdict, str]:
     plain: Check = REGISTRY.check("7.traffic")
-    rows = {name: (dataclasses.replace(plain, beyond=beyond), found, f"why {name}") for name, beyond, found in checks}
+    rows = {
+        name: (dataclasses.replace(plain, beyond=beyond), found, f"why {name}")
+        for name, beyond, found in checks
+    }
     return judge_claim(REGISTRY.claim("7"), rows)
 
 

@@ -16,7 +16,9 @@ from tests.harness.fake import FakeMachine
 def timed() -> Timed:
     machine = FakeMachine(1)
     arm = machine.arm("a", 100e6, resident=0.5, wanted=(0.4, 0.6))
-    return run_pairs([arm], Figure(Side("a", "speed"), None), machine.probes(), control_of="a", seed=1, rounds=4)
+    return run_pairs(
+        [arm], Figure(Side("a", "speed"), None), machine.probes(), control_of="a", seed=1, rounds=4
+    )
 
 
 def rules(timed: Timed, **changes: object) -> list[tuple[str, str | None]]:
@@ -58,9 +60,13 @@ def test_run_queue_delay(timed: Timed, share: float, void: bool) -> None:
     assert rules(timed, samples=samples) == ([("run_queue", "a")] if void else [])
 
 
-@pytest.mark.parametrize(("resident", "void"), [(0.4, False), (0.6, False), (0.39, True), (0.61, True), (None, True)])
+@pytest.mark.parametrize(
+    ("resident", "void"), [(0.4, False), (0.6, False), (0.39, True), (0.61, True), (None, True)]
+)
 def test_cache_precondition(timed: Timed, resident: float | None, void: bool) -> None:
-    assert rules(timed, **with_sample(timed.rounds[1], resident=resident)) == ([("cache", "a")] if void else [])
+    assert rules(timed, **with_sample(timed.rounds[1], resident=resident)) == (
+        [("cache", "a")] if void else []
+    )
 
 
 def test_wrong_output(timed: Timed) -> None:
@@ -68,7 +74,9 @@ def test_wrong_output(timed: Timed) -> None:
 
 
 def test_every_rule_that_breaks_is_named(timed: Timed) -> None:
-    found = rules(timed, steal_ticks=50, cpu_ticks=100, **with_sample(timed.rounds[1], digest="wrong", resident=1.0))
+    found = rules(
+        timed, steal_ticks=50, cpu_ticks=100, **with_sample(timed.rounds[1], digest="wrong", resident=1.0)
+    )
     assert found == [("steal", None), ("output", "a"), ("cache", "a")]
 
 

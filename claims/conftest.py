@@ -1,0 +1,166 @@
+"""pytest for claims: options, one recorded run per session, verdicts as outcomes, a table and the report at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+
+from claims.run import REGISTRY_PATH, ClaimsRun, Found, Settings, UnfitError
+from engine.errors import CflowError
+from harness.errors import HarnessError
+from harness.kinds import INCONCLUSIVE, NOT_MEASURABLE, PROFILE_NAMES, REFUTED, Verdict
+from harness.profiles import DEFAULT_PROFILE
+from harness.registry import load_registry
+from reports import render
+
+USAGE_ERROR = 2
+_RUN = pytest.StashKey[ClaimsRun]()
+_ENDED = pytest.StashKey[list[str]]()
+
+Measure = Callable[..., None]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("claims", "verification of the paper's claims")
+    group.addoption("--profile", choices=PROFILE_NAMES, default=DEFAULT_PROFILE, help="size of the run")
+    group.addoption("--only", action="append", default=[], metavar="ID", help="a check (7.law) or a claim (7)")
+    group.addoption("--threads", type=_positive, default=None, metavar="N", help="workers; default: physical cores")
+    group.addoption("--out", type=Path, default=None, metavar="DIR", help="results; default: reports/runs/<utc>-<host>")
+    group.addoption("--resume", action="store_true", help="go on with the interrupted run in --out DIR")
+    group.addoption(
+        "--record-only",
+        action="store_true",
+        help="measure and record; no verdict fails (with pytest's own --strict, skips fail as well)",
+    )
+
+
+def _positive(text: str) -> int:
+    if not text.isdigit() or not 1 <= int(text) <= 256:
+        raise ValueError(f"found {text}, allowed: 1 to 256")
+    return int(text)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "check(id): the check of claims.toml that a test measures")
+    config.stash[_ENDED] = []
+    if config.getini("strict") and config.getoption("record_only"):
+        refuse("--strict and --record-only contradict each other")
+    if config.getoption("resume") and config.getoption("out") is None:
+        refuse("--resume needs --out DIR, the folder of the interrupted run")
+    if getattr(config.option, "numprocesses", None):
+        refuse("-n: timed checks cannot share the machine with one another; run without xdist")
+
+
+def refuse(message: str) -> NoReturn:
+    """Ends pytest with the exit code of a usage or environment error."""
+    pytest.exit(f"cflow: {message}", returncode=USAGE_ERROR)
+
+
+def _check_id(item: pytest.Item) -> str:
+    mark = item.get_closest_marker("check")
+    return str(mark.args[0]) if mark is not None else ""
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    wanted: Sequence[str] = config.getoption("only")
+    if not wanted:
+        return
+    known = {_check_id(item) for item in items}
+    for name in wanted:
+        if not any(_selected(check, name) for check in known):
+            listed = ", ".join(sorted(known))
+            refuse(f"--only {name}: no such check or claim; there are {listed}")
+    kept = [item for item in items if any(_selected(_check_id(item), name) for name in wanted)]
+    config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+    items[:] = kept
+
+
+def _selected(check_id: str, name: str) -> bool:
+    return check_id == name or check_id.startswith(f"{name}.")
+
+
+def _partial(items: Sequence[pytest.Item]) -> tuple[str, ...] | None:
+    """The selected checks when --only, -k, -m or --lf left some out; None for a whole run."""
+    selected = {_check_id(item) for item in items}
+    declared = [check.id for check in load_registry(REGISTRY_PATH).checks if check.built]
+    return None if selected.issuperset(declared) else tuple(name for name in declared if name in selected)
+
+
+@pytest.fixture(scope="session")
+def claims_run(request: pytest.FixtureRequest) -> ClaimsRun:
+    """The run of this session; a machine or folder that cannot take it ends pytest with exit code 2."""
+    config = request.config
+    settings = Settings(
+        profile=config.getoption("profile"),
+        threads=config.getoption("threads"),
+        out=config.getoption("out"),
+        resume=config.getoption("resume"),
+        only=_partial(request.session.items),
+        arguments=[str(text) for text in config.invocation_params.args if not str(text).startswith("claims")],
+    )
+    try:
+        run = ClaimsRun(settings)
+    except (UnfitError, HarnessError, CflowError, OSError) as error:
+        refuse(str(error))
+    config.stash[_RUN] = run
+    return run
+
+
+@pytest.fixture
+def measure(request: pytest.FixtureRequest, claims_run: ClaimsRun) -> Iterator[Measure]:
+    """`measure(produce, limits)`: measures the check of this test, records it, and ends the test by its verdict."""
+    check_id = _check_id(request.node)
+    config = request.config
+
+    def run_check(produce: Callable[[], Found], limits: Sequence[str] = ()) -> None:
+        if claims_run.profile not in claims_run.registry.check(check_id).budget_s:
+            pytest.skip(f"not part of profile {claims_run.profile}")
+        verdict, reason = claims_run.measure(check_id, produce, limits)
+        judge(verdict, reason, config)
+
+    yield run_check
+
+
+def judge(verdict: Verdict | None, reason: str, config: pytest.Config) -> None:
+    """Pass, fail or skip: SUPPORTED and recorded pass, REFUTED fails, the others skip."""
+    if config.getoption("record_only") and verdict not in (INCONCLUSIVE, NOT_MEASURABLE):
+        return
+    if verdict == REFUTED:
+        pytest.fail(f"REFUTED: {reason}", pytrace=False)
+    if verdict in (INCONCLUSIVE, NOT_MEASURABLE):
+        if config.getini("strict"):
+            pytest.fail(f"{verdict}: {reason}", pytrace=False)
+        pytest.skip(f"{verdict}: {reason}")
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    run = session.config.stash.get(_RUN, None)
+    if run is None:
+        return
+    ended = session.config.stash[_ENDED]
+    cut_short = session.exitstatus == pytest.ExitCode.INTERRUPTED or session.shouldfail or session.shouldstop
+    try:
+        if cut_short:
+            ended.append(f"not finished; go on with: pytest claims/ --resume --out {run.out} and the same options")
+        else:
+            run.finish()
+        ended.append(f"report: {render(run.out)}")
+    except (HarnessError, OSError) as error:
+        ended.append(f"the run could not be closed: {error}")
+        session.exitstatus = USAGE_ERROR
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    run = config.stash.get(_RUN, None)
+    if run is None:
+        return
+    terminalreporter.section(f"claims, profile {run.profile}, {run.threads} threads")
+    for claim in run.registry.claims:
+        verdict, reason = run.recorder.claim_verdict(claim.id)
+        terminalreporter.write_line(f"{claim.id:<11} {verdict:<19} {claim.title}: {reason}"[:160])
+    terminalreporter.write_line(f"results: {run.recorder.path}")
+    for line in config.stash[_ENDED]:
+        terminalreporter.write_line(line)

@@ -1,0 +1,143 @@
+"""One run of the claims: registry, profile, where results and models lie, and how a measured check is recorded."""
+
+from __future__ import annotations
+
+import platform
+import re
+import shlex
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from engine.enums import Isa
+from engine.errors import CflowError
+from engine.kernels import isa_default, isa_supported, threads_default
+from engine.native import build_info
+from engine.smollm2 import gguf_path
+from harness.evidence import Evidence
+from harness.kinds import Verdict
+from harness.machine import machine_state
+from harness.profiles import fit
+from harness.registry import Check, Registry, load_registry
+from harness.results import Recorder, RunInfo
+from harness.revision import revision
+from harness.rounds import Timed
+from harness.verdict import NotMeasurable
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+REGISTRY_PATH: Final = Path(__file__).with_name("claims.toml")
+DEFAULT_RUNS: Final = Path("reports/runs")
+SEED: Final = 20_260_824
+"""Of all orders and synthetic weights; the date of the paper."""
+
+Found = Evidence | NotMeasurable | Mapping[str, Evidence | NotMeasurable]
+
+
+class UnfitError(Exception):
+    """The profile does not fit this machine."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the command line asked for.
+
+    out: results folder, None = a new one under reports/runs. only: the checks selected, None = all.
+    """
+
+    profile: str
+    threads: int | None
+    out: Path | None
+    resume: bool
+    only: Sequence[str] | None
+    arguments: Sequence[str]
+
+
+def new_run_folder(now: datetime | None = None, host: str | None = None) -> Path:
+    """`reports/runs/<utc>-<host>` under the working directory."""
+    stamp = (now or datetime.now(UTC)).strftime("%Y%m%dT%H%M%SZ")
+    name = re.sub(r"[^A-Za-z0-9.-]+", "-", host or platform.node()) or "host"
+    return DEFAULT_RUNS / f"{stamp}-{name}"
+
+
+class ClaimsRun:
+    """An open run. Raises UnfitError, ResultsError or RegistryError when it cannot start."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.registry: Registry = load_registry(REGISTRY_PATH)
+        self.profile = settings.profile
+        self.out = settings.out if settings.out is not None else new_run_folder()
+        self.threads = settings.threads if settings.threads is not None else threads_default()
+        self.cache = self.out.parent / "models"
+        parent = next(folder for folder in [self.out, *self.out.absolute().parents] if folder.exists())
+        before = machine_state(parent)
+        fitting = fit(settings.profile, before)
+        if not fitting.fits:
+            raise UnfitError(fitting.message())
+        revised = revision(ROOT)
+        options: dict[str, Any] = {"threads": self.threads, "isa": isa_default().name.lower()}
+        if settings.only is not None:
+            options["only"] = list(settings.only)
+        self.recorder = Recorder.open(
+            self.out,
+            self.registry,
+            RunInfo(
+                profile=settings.profile,
+                options=options,
+                commit=revised.commit,
+                dirty=revised.dirty,
+                command=shlex.join(["pytest", "claims/", *settings.arguments]),
+            ),
+            {"engine": build_info()},
+            before,
+            resume=settings.resume,
+        )
+
+    def finish(self) -> None:
+        """Records the machine's state after the last check."""
+        self.recorder.finish(machine_state(self.out))
+
+    def command(self, check_id: str) -> str:
+        """What repeats one check alone."""
+        return f"pytest claims/ --profile {self.profile} --threads {self.threads} --only {check_id}"
+
+    def measure(
+        self, check_id: str, produce: Callable[[], Found], limits: Sequence[str] = ()
+    ) -> tuple[Verdict | None, str]:
+        """Measures a check unless a resumed run has it already; returns its verdict and reason.
+
+        Raises KeyboardInterrupt after recording a run that Ctrl-C cut short.
+        """
+        check = self.registry.check(check_id)
+        if self.recorder.done(check_id):
+            return self.recorder.verdict(check_id)
+        started_ns = time.monotonic_ns()
+        unmet = self._unmet(check)
+        found = produce() if unmet is None else NotMeasurable(unmet)
+        judged = self.recorder.add(
+            check_id, found, started_ns=started_ns, command=self.command(check_id), limits=limits
+        )
+        cells = found.values() if isinstance(found, Mapping) else [found]
+        if any(isinstance(cell, Timed) and cell.interrupted for cell in cells):
+            raise KeyboardInterrupt
+        return judged
+
+    def _unmet(self, check: Check) -> str | None:
+        """The first need of a check that this machine or installation lacks, with its remedy."""
+        for need in check.needs:
+            if need == "smollm2":
+                try:
+                    gguf_path()
+                except CflowError as error:
+                    return str(error)
+            elif need == "vector_isa" and isa_default() is Isa.SCALAR:
+                return "this CPU has no vector instruction set that the engine uses"
+        return None
+
+
+def isa_or_reason(name: str) -> Isa | NotMeasurable:
+    """An instruction set by its name, or why it cannot run here."""
+    isa = Isa[name.upper()]
+    return isa if isa_supported(isa) else NotMeasurable(f"this CPU has no {name}")

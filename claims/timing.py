@@ -1,0 +1,91 @@
+"""Workers, memory probe and roof of the timed checks: one pool pinned to the cores that the arms use."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.bench import last_level_cache_bytes
+from engine.probes import MIB, Arena, Pool, read_patterns
+from harness.paired import Probes, Progress
+from harness.rounds import Pattern, Roof
+
+PROBE_NS: Final = 50_000_000
+"""Length of the read probe beside each round."""
+_ROOF_PASSES: Final = 4
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A pool of workers with an arena of at least four last-level caches."""
+
+    pool: Pool
+    arena: Arena
+
+    def probes(self) -> Probes:
+        """Probes of a paired run: the read probe runs on these workers, while the arms rest."""
+        return Probes(bandwidth=self._bandwidth)
+
+    def _bandwidth(self) -> float:
+        taken_ns = passes = 0
+        while taken_ns < PROBE_NS:
+            taken_ns += self.arena.read(0)[0]
+            passes += 1
+        return passes * self.arena.size_bytes / taken_ns
+
+    def roof(self) -> Roof:
+        """Every read pattern, the first pass of each dropped."""
+        patterns = []
+        for index, name in enumerate(read_patterns()):
+            passes = [self.arena.read(index)[0] for _ in range(_ROOF_PASSES + 1)][1:]
+            patterns.append(Pattern(name, self.arena.size_bytes, tuple(passes)))
+        return Roof(self.pool.threads, tuple(patterns))
+
+
+@contextmanager
+def open_bench(threads: int) -> Iterator[Bench]:
+    """Workers and arena, freed at the end."""
+    size_bytes = max(256 * MIB, 4 * last_level_cache_bytes())
+    with Pool(threads) as pool, Arena(pool, size_bytes) as arena:
+        yield Bench(pool, arena)
+
+
+def digest(values: NDArray[np.generic]) -> str:
+    """Fingerprint of an output, bit for bit."""
+    return hashlib.sha256(np.ascontiguousarray(values).tobytes()).hexdigest()[:16]
+
+
+def progress_line(what: str) -> Progress | None:
+    """Rounds on one line of a terminal; nothing elsewhere."""
+    if not sys.stderr.isatty():
+        return None
+    started = time.monotonic()
+
+    def show(done: int, planned: int, valid: int) -> None:
+        left_s = (time.monotonic() - started) / done * (planned - done)
+        end = "\n" if done == planned else ""
+        sys.stderr.write(f"\r{what}: round {done} of {planned}, {valid} valid, {left_s:.0f} s left \x1b[K{end}")
+        sys.stderr.flush()
+
+    return show
+
+
+def thread_cells(threads: int) -> Sequence[tuple[str, int]]:
+    """The two cells of a check that is measured on all threads and on one."""
+    return (("all threads", threads), ("1 thread", 1))
+
+
+def calibrated(run: Callable[[int], int], target_ns: int) -> int:
+    """Iterations of `run` (which returns the ns it took) that last about `target_ns`."""
+    iterations = 1024
+    while (taken_ns := run(iterations)) < target_ns // 4:
+        iterations *= 2
+    return max(1, iterations * target_ns // taken_ns)

@@ -1,0 +1,135 @@
+/* test_pool.c - workers, barrier and waiting: every worker takes part in every job and phase, in order. */
+#define _GNU_SOURCE
+#include "check.h"
+#include "pool.h"
+
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <sys/time.h>
+#include <time.h>
+
+enum { PHASES = 2000 };
+
+typedef struct shared {
+    cf_pool *pool;
+    int threads;
+    _Atomic int inside;
+    int last_calls;
+    _Atomic int errors;
+    int row[CF_MAX_THREADS];
+} shared;
+
+static void at_last(void *argument)
+{
+    shared *s = argument;
+    /* Alone: all workers are inside the barrier. */
+    s->errors += atomic_load(&s->inside) != s->threads;
+    s->last_calls++;
+    atomic_store(&s->inside, 0);
+}
+
+/* Each phase every worker writes its number, and after the barrier reads its neighbour's. */
+static void phases(void *argument, int thread)
+{
+    shared *s = argument;
+    for (int phase = 0; phase < PHASES; phase++) {
+        s->row[thread] = phase;
+        atomic_fetch_add(&s->inside, 1);
+        cf_pool_barrier(s->pool, at_last, s);
+        s->errors += s->row[(thread + 1) % s->threads] != phase;
+        cf_pool_barrier(s->pool, NULL, NULL);
+    }
+}
+
+static void test_barrier(int threads)
+{
+    shared s = {.threads = threads};
+    CHECK(cflow_pool_create(threads, 1, &s.pool) == CFLOW_OK);
+    cf_pool_run(s.pool, phases, &s);
+    cf_pool_run(s.pool, phases, &s);
+    CHECK(s.last_calls == 2 * PHASES);
+    CHECK(s.errors == 0);
+    cflow_pool_destroy(s.pool);
+}
+
+static void count_jobs(void *argument, int thread)
+{
+    (void)thread;
+    atomic_fetch_add((_Atomic int *)argument, 1);
+}
+
+/* Many short jobs, some after the workers went to sleep. */
+static void test_many_jobs(void)
+{
+    cf_pool *pool;
+    _Atomic int count = 0;
+    CHECK(cflow_pool_create(3, 0, &pool) == CFLOW_OK);
+    for (int i = 0; i < 3000; i++) {
+        cf_pool_run(pool, count_jobs, &count);
+        if (i % 500 == 0) {
+            const struct timespec pause = {0, 2000000};
+            (void)nanosleep(&pause, NULL);
+        }
+    }
+    CHECK(count == 9000);
+    cflow_pool_destroy(pool);
+}
+
+static void sleep_job(void *argument, int thread)
+{
+    (void)argument;
+    (void)thread;
+    const struct timespec pause = {0, 200000000};
+    (void)nanosleep(&pause, NULL);
+}
+
+static void on_alarm(int number)
+{
+    (void)number;
+}
+
+/* A signal handler that ran is reported, and the job goes on. */
+static void test_interruption(void)
+{
+    cf_pool *pool;
+    CHECK(cflow_pool_create(2, 0, &pool) == CFLOW_OK);
+    sigset_t mask;
+    sigemptyset(&mask);
+    const struct sigaction action = {.sa_handler = on_alarm, .sa_mask = mask};
+    struct sigaction old;
+    CHECK(sigaction(SIGALRM, &action, &old) == 0);
+    const struct itimerval timer = {.it_value = {0, 20000}};
+    cf_pool_start(pool, sleep_job, NULL);
+    CHECK(setitimer(ITIMER_REAL, &timer, NULL) == 0);
+    int interrupted = 0;
+    int status;
+    while ((status = cf_pool_wait(pool)) == CFLOW_ERR_INTERRUPTED) {
+        interrupted++;
+    }
+    CHECK(status == CFLOW_OK);
+    /* The signal may go to a worker instead, whose sleep it ends: both are allowed, a hang is not. */
+    CHECK(interrupted <= 1);
+    CHECK(sigaction(SIGALRM, &old, NULL) == 0);
+    cflow_pool_destroy(pool);
+}
+
+static void test_arguments(void)
+{
+    cf_pool *pool;
+    CHECK(cflow_pool_create(0, 1, &pool) == CFLOW_ERR_ARGUMENT);
+    CHECK(cflow_pool_create(CF_MAX_THREADS + 1, 1, &pool) == CFLOW_ERR_ARGUMENT);
+    CHECK(cflow_pool_create(1, 1, NULL) == CFLOW_ERR_ARGUMENT);
+    cflow_pool_destroy(NULL);
+}
+
+int main(void)
+{
+    for (int threads = 1; threads <= 8; threads++) {
+        test_barrier(threads);
+    }
+    test_many_jobs();
+    test_interruption();
+    test_arguments();
+    return check_summary("test_pool");
+}

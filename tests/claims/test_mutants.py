@@ -1,0 +1,63 @@
+"""The engine built wrong on purpose: each mutant must turn the verdict of the claim that it breaks."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from harness.check import check
+from tests.claims.running import ROOT, run_claims
+
+pytestmark = pytest.mark.no_sanitizer
+
+# mutant: the checks that it turns, and of those around it the ones that it must leave alone
+MUTANTS = {
+    "drop_last_columns": (("3.agree_q8", "3.agree_f32"), ()),
+    "delay_off_by_one": (("7.path",), ("7.law",)),
+    "read_all_experts": (("7.traffic", "7.law"), ()),
+}
+# What the right engine says, so that a verdict that is always the same cannot pass for a caught mutant.
+HEALTHY = {"3.agree_q8": "SUPPORTED", "3.agree_f32": "SUPPORTED", "7.law": "SUPPORTED", "7.traffic": "SUPPORTED"}
+
+
+def verdicts(out: Path) -> dict[str, tuple[str, float]]:
+    rows = check(out)["claims"]
+    return {item["id"]: (item["verdict"], item["value"]) for row in rows for item in row["checks"]}
+
+
+def measured(out: Path, checks: tuple[str, ...], library: Path | None) -> dict[str, tuple[str, float]]:
+    only = [word for name in checks for word in ("--only", name)]
+    env = {} if library is None else {"CFLOW_LIBRARY": str(library)}
+    done = run_claims("--out", str(out), "--record-only", *only, env=env)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return verdicts(out)
+
+
+def build(mutant: str, folder: Path) -> Path:
+    configure = ["cmake", "-S", str(ROOT), "-B", str(folder), f"-DCFLOW_MUTANT={mutant}"]
+    for step in (configure, ["cmake", "--build", str(folder), "--parallel", "2", "--target", "cflow"]):
+        done = subprocess.run(step, capture_output=True, text=True, timeout=600, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+    return folder / "libcflow.so"
+
+
+def test_the_right_engine_is_supported(tmp_path: Path) -> None:
+    found = measured(tmp_path / "run", (*HEALTHY, "7.path"), None)
+    assert {name: found[name][0] for name in HEALTHY} == HEALTHY
+    assert found["7.path"] == ("REFUTED", pytest.approx(4 / 3))
+
+
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_mutant_is_caught(tmp_path: Path, mutant: str) -> None:
+    turned, untouched = MUTANTS[mutant]
+    library = build(mutant, tmp_path / "build")
+    found = measured(tmp_path / "run", (*turned, *untouched), library)
+    for name in turned:
+        assert found[name][0] == "REFUTED", name
+    for name in untouched:
+        assert found[name][0] == HEALTHY[name], name
+    if mutant == "delay_off_by_one":
+        # The verdict is REFUTED either way; the wrong schedule shows in the figure: no delay of the dense FFN is left.
+        assert found["7.path"][1] == pytest.approx(1.0)

@@ -1,0 +1,111 @@
+"""`pytest claims/` as a program: options, exit codes, interruption and resumption, what stays on disk."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+import harness
+from claims.run import REGISTRY_PATH, new_run_folder
+from harness.check import check
+from harness.profiles import PROFILES
+from harness.registry import load_registry
+from tests.claims.running import ROOT, command, environment, run_claims
+
+pytestmark = pytest.mark.no_sanitizer
+QUICK_CHECKS = ("--only", "7.law", "--only", "7.path")
+
+
+def test_a_run_records_judges_and_reports(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    done = run_claims("--out", str(out), *QUICK_CHECKS)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "REFUTED" in done.stdout
+    assert f"report: {out / 'report.html'}" in done.stdout
+    assert (out / "report.html").read_text().lower().startswith("<!doctype html>")
+    results = harness.load(out)
+    assert results.verdict("7.law")[0] == "SUPPORTED"
+    assert results.verdict("7.path")[0] == "REFUTED"
+    assert check(out)["problems"] == []
+
+
+def test_record_only_never_fails_and_strict_fails_on_skips(tmp_path: Path) -> None:
+    assert run_claims("--out", str(tmp_path / "a"), "--record-only", *QUICK_CHECKS).returncode == 0
+    assert run_claims("--out", str(tmp_path / "b"), "--only", "7.law").returncode == 0
+    # Claim 1 is not measured yet: a skip, which --strict turns into a failure.
+    lax = run_claims("--out", str(tmp_path / "c"), "-k", "test_not_built")
+    strict = run_claims("--out", str(tmp_path / "d"), "-k", "test_not_built", "--strict")
+    assert (lax.returncode, strict.returncode) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--only", "9.nothing"), "no such check or claim"),
+        (("--resume",), "--resume needs --out"),
+        (("--strict", "--record-only"), "contradict each other"),
+        (("--out", "claims/claims.toml/run", "--only", "7.law"), "claims/claims.toml/run: cannot be created"),
+    ],
+)
+def test_usage_and_environment_errors_end_with_2(arguments: tuple[str, ...], words: str) -> None:
+    done = run_claims(*arguments)
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert words in done.stdout + done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
+
+
+def test_a_folder_with_results_is_not_overwritten(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    run_claims("--out", str(out), "--only", "7.law")
+    before = (out / "results.json").read_bytes()
+    done = run_claims("--out", str(out), "--only", "7.law")
+    assert done.returncode == 2
+    assert "--resume" in done.stdout + done.stderr
+    assert (out / "results.json").read_bytes() == before
+
+
+def test_ctrl_c_keeps_what_was_measured_and_resume_goes_on(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    selection = ("--only", "7.law", "--only", "3.speed", "--out", str(out), "--record-only")
+    process = subprocess.Popen(
+        command(*selection), cwd=ROOT, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    results = out / "results.json"
+    deadline = time.monotonic() + 120
+    while not results.exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    time.sleep(1.0)
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=120)
+    assert "Traceback (most recent call last)" not in output
+    kept = json.loads(results.read_text())
+    measured = {record["id"] for record in kept["checks"]}
+    done = run_claims(*selection, "--resume")
+    assert done.returncode == 0, done.stdout + done.stderr
+    resumed = json.loads(results.read_text())
+    assert {record["id"] for record in resumed["checks"]} == {"7.law", "3.speed"}
+    assert measured <= {"7.law", "3.speed"}
+    assert check(out)["problems"] == []
+
+
+def test_budgets_fit_the_profiles() -> None:
+    registry = load_registry(REGISTRY_PATH)
+    for profile in PROFILES:
+        assert registry.budget_s(profile.name) <= profile.time_s, profile.name
+
+
+def test_every_built_check_has_a_test() -> None:
+    source = "".join(path.read_text() for path in REGISTRY_PATH.parent.glob("test_*.py"))
+    for one in load_registry(REGISTRY_PATH).checks:
+        assert f'@pytest.mark.check("{one.id}")' in source
+
+
+def test_the_name_of_a_run_holds_time_and_host() -> None:
+    name = new_run_folder(host="a b/c").name
+    assert name.endswith("Z-a-b-c")
+    assert len(name.split("-")[0]) == len("20260824T000000Z")

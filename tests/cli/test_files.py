@@ -1,0 +1,144 @@
+"""`cflow synth`, `convert` and `inspect`."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from engine.format import read_file
+from engine.geometry import Geometry
+from tests.cli.conftest import Cflow
+from tests.engine.gguf_files import LlamaGguf
+
+
+def test_synth_by_name_and_numbers(cflow: Cflow, tmp_path: Path) -> None:
+    target = tmp_path / "m.cflow"
+    outcome = cflow("synth", target, "--geometry", "tiny_arch4,layers=2", "--type", "q8_0", "--json")
+    assert outcome.code == 0
+    done = json.loads(outcome.out)
+    shape = Geometry.parse("tiny_arch4,layers=2")
+    assert done["parameters"] == shape.parameters
+    assert done["file_bytes"] == target.stat().st_size
+    assert read_file(target).hparams == shape.hyperparameters()
+
+
+def test_synth_is_seeded(cflow: Cflow, tmp_path: Path) -> None:
+    def written(name: str, seed: int) -> bytes:
+        cflow("synth", tmp_path / name, "--geometry", "d=64,layers=1,vocab=100", "--seed", seed)
+        return (tmp_path / name).read_bytes()
+
+    assert written("a", 1) == written("b", 1)
+    assert written("a", 1) != written("c", 2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fault"),
+    [
+        (["--geometry", "nonsense"], "geometry 'nonsense' is unknown; known are arch1"),
+        (["--geometry", "d=500,layers=1"], "d_model is 500, must be a multiple of 32"),
+        (["--geometry", "tiny_arch4", "--type", "q5_0"], "type 'q5_0' is unknown"),
+        (["--geometry", "tiny_arch4", "--tile-rows", "10"], "tile_rows is 10"),
+        (["--geometry", "d=131072,layers=60,ffn=524288"], "bytes free"),
+    ],
+)
+def test_synth_refuses_and_leaves_nothing(
+    cflow: Cflow, tmp_path: Path, arguments: list[str], fault: str
+) -> None:
+    outcome = cflow("synth", tmp_path / "m.cflow", *arguments)
+    assert outcome.code == 2
+    assert fault in outcome.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_unwritable_targets(cflow: Cflow, tmp_path: Path) -> None:
+    source = LlamaGguf().write(tmp_path / "m.gguf")
+    for arguments in (
+        ("synth", tmp_path / "absent" / "m.cflow", "--geometry", "tiny_arch4"),
+        ("convert", source, tmp_path / "absent" / "m.cflow"),
+    ):
+        outcome = cflow(*arguments)
+        assert outcome.code == 2
+        assert "absent" in outcome.err
+
+
+def test_convert_quantises_on_request(cflow: Cflow, tmp_path: Path) -> None:
+    from engine.enums import Role, Type
+
+    source = LlamaGguf(kind=Type.F16).write(tmp_path / "m.gguf")
+    target = tmp_path / "m.cflow"
+    outcome = cflow("convert", source, target, "--quantize", "q4_0", "--tile-rows", 32, "--tile-cols", 64)
+    assert outcome.code == 0
+    assert "test model" in outcome.out
+    file = read_file(target)
+    assert (file.hparams.tile_rows, file.hparams.tile_cols) == (32, 64)
+    entry = file.entry(Role.FFN_DOWN, 0)
+    assert entry is not None
+    assert entry.spec.kind is Type.Q4_0
+
+
+def test_convert_notes_a_missing_tokenizer(cflow: Cflow, tmp_path: Path) -> None:
+    model = LlamaGguf()
+    model.metadata["tokenizer.ggml.model"] = "llama"
+    outcome = cflow("convert", model.write(tmp_path / "m.gguf"), tmp_path / "m.cflow")
+    assert outcome.code == 0
+    assert "no tokenizer is carried along" in outcome.err
+    assert "--token-ids" in outcome.err
+
+
+@pytest.mark.parametrize(("quantize", "fault"), [("q5_0", "'q5_0' is unknown"), ("f16", "quantize is f16")])
+def test_convert_refuses_and_leaves_nothing(cflow: Cflow, tmp_path: Path, quantize: str, fault: str) -> None:
+    source = LlamaGguf().write(tmp_path / "m.gguf")
+    outcome = cflow("convert", source, tmp_path / "m.cflow", "--quantize", quantize)
+    assert outcome.code == 2
+    assert fault in outcome.err
+    assert [path.name for path in tmp_path.iterdir()] == ["m.gguf"]
+
+
+def test_convert_of_something_else(cflow: Cflow, tmp_path: Path) -> None:
+    (tmp_path / "m.gguf").write_bytes(b"not a model at all")
+    outcome = cflow("convert", tmp_path / "m.gguf", tmp_path / "m.cflow")
+    assert outcome.code == 2
+    assert "not a GGUF file" in outcome.err
+
+
+def test_inspect_json(cflow: Cflow, moe: Path) -> None:
+    shape = Geometry.named("tiny_arch2_4_combined")
+    found = json.loads(cflow("inspect", moe, "--json").out)
+    assert found["params"]["layers"] == shape.layers
+    assert found["params"]["activation"] == "geglu"
+    assert found["params"]["bos"] is None
+    assert found["params"]["rms_eps"] == pytest.approx(1e-6)
+    assert found["file_bytes"] == moe.stat().st_size
+    assert found["tokenizer"] is False
+    assert found["verified"] is False
+    matrices = [tensor for tensor in found["tensors"] if tensor["columns"] > 1]
+    assert sum(sum(t["rows"]) * t["columns"] for t in matrices) == shape.parameters
+    assert {tensor["type"] for tensor in matrices} == {"q4_0", "f32"}
+
+
+def test_inspect_prints_parameters_and_tensors(cflow: Cflow, llama: Path) -> None:
+    outcome = cflow("inspect", llama, "--tensors", "--verify")
+    assert outcome.code == 0
+    for text in (
+        "test model",
+        "d_model",
+        "64",
+        "tokenizer",
+        "yes",
+        "blk.1.ffn_gate_up",
+        "96 + 96 x 64",
+        "finite",
+    ):
+        assert text in outcome.out
+
+
+def test_inspect_verify_finds_a_flipped_bit(cflow: Cflow, moe: Path, tmp_path: Path) -> None:
+    entry = read_file(moe).tensors[-1]
+    data = bytearray(moe.read_bytes())
+    data[entry.offset + entry.length - 1] ^= 1
+    bad = tmp_path / "bad.cflow"
+    bad.write_bytes(data)
+    assert cflow("inspect", bad).code == 0
+    outcome = cflow("inspect", bad, "--verify")
+    assert outcome.code == 2
+    assert entry.spec.name in outcome.err

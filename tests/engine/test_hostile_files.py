@@ -1,0 +1,186 @@
+"""Files that lie: every field of header and tables is changed with its hash made right again, so that only the value
+itself can be refused. Opening must fail with an error that names what is wrong, or give a model that can be closed."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import xxhash
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from engine.enums import Param
+from engine.errors import ChecksumError, CflowError, FormatError
+from engine.geometry import Geometry
+from engine.layout import EXPERT_ENTRY, HASH_OFFSET, HEADER_BYTES, PARAMS_OFFSET, TENSOR_ENTRY
+from engine.model import Model
+from tests.engine.models import write_random_model
+
+TABLE = HEADER_BYTES
+TABLES_HASH = 80
+EXPERT_OFFSET = 40
+
+
+@pytest.fixture(scope="module")
+def good_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("good") / "model.cflow"
+    return write_random_model(path, Geometry.named("tiny_standard"), seed=1, tokenizer_json='{"a": 1}')
+
+
+@pytest.fixture(scope="module")
+def good(good_path: Path) -> bytes:
+    return good_path.read_bytes()
+
+
+def put(data: bytes, offset: int, form: str, value: int) -> bytes:
+    out = bytearray(data)
+    struct.pack_into("<" + form, out, offset, value)
+    return bytes(out)
+
+
+def rehash(data: bytes) -> bytes:
+    """The same bytes with the hashes of tables and header made right."""
+    (tensors,) = struct.unpack_from("<I", data, 32)
+    (expert_at,) = struct.unpack_from("<Q", data, EXPERT_OFFSET)
+    (experts,) = struct.unpack_from("<I", data, 48)
+    tables = data[TABLE : TABLE + tensors * TENSOR_ENTRY.size]
+    tables += data[expert_at : expert_at + experts * EXPERT_ENTRY.size] if experts else b""
+    data = put(data, TABLES_HASH, "Q", xxhash.xxh64_intdigest(tables))
+    return put(data, HASH_OFFSET, "Q", xxhash.xxh64_intdigest(data[:HASH_OFFSET]))
+
+
+def refusal(tmp_path: Path, data: bytes) -> str:
+    path = tmp_path / "hostile.cflow"
+    path.write_bytes(data)
+    with pytest.raises(CflowError) as caught:
+        Model(path).close()
+    assert "hostile.cflow" in str(caught.value)
+    return str(caught.value)
+
+
+def param(index: Param, value: int) -> Callable[[bytes], bytes]:
+    return lambda data: put(data, PARAMS_OFFSET + 4 * index, "I", value)
+
+
+def tensor(index: int, offset: int, form: str, value: int) -> Callable[[bytes], bytes]:
+    return lambda data: put(data, TABLE + index * TENSOR_ENTRY.size + offset, form, value)
+
+
+def expert(offset: int, value: int) -> Callable[[bytes], bytes]:
+    return lambda data: put(data, struct.unpack_from("<Q", data, EXPERT_OFFSET)[0] + offset, "Q", value)
+
+
+CHANGES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
+    "version": (lambda d: put(d, 8, "I", 2), "format version 2"),
+    "header_bytes": (lambda d: put(d, 12, "I", 1024), "header_bytes 1024"),
+    "file_bytes": (lambda d: put(d, 16, "Q", len(d) + 4096), "truncated or extended"),
+    "table outside": (lambda d: put(d, 24, "Q", 1 << 62), "outside their part"),
+    "table wraps": (lambda d: put(d, 24, "Q", (1 << 64) - 64), "outside their part"),
+    "no tensors": (lambda d: put(d, 32, "I", 0), "tensor_count is 0"),
+    "too many tensors": (lambda d: put(d, 32, "I", 0xFFFFFFFF), "tensor_count is 4294967295"),
+    "entry size": (lambda d: put(d, 36, "I", 0), "tensor_entry_bytes 0"),
+    "expert count": (lambda d: put(d, 48, "I", 3), "expert_entry_count is 3"),
+    "expert table outside": (lambda d: put(d, 40, "Q", 1 << 40), "outside their part"),
+    "tokenizer outside": (lambda d: put(d, 64, "Q", 1 << 63), "outside their part"),
+    "tokenizer on the tables": (lambda d: put(d, 56, "Q", TABLE), "overlaps"),
+    "data offset": (lambda d: put(d, 88, "Q", 1), "data_offset"),
+    "zero layers": (param(Param.LAYERS, 0), "layers is 0"),
+    "zero d_model": (param(Param.D_MODEL, 0), "d_model is 0"),
+    "odd d_model": (param(Param.D_MODEL, 33), "d_model is 33"),
+    "huge d_model": (param(Param.D_MODEL, 0xFFFFFFE0), "d_model is 4294967264"),
+    "zero kv heads": (param(Param.KV_HEADS, 0), "kv_heads is 0"),
+    "kv heads do not divide": (param(Param.KV_HEADS, 3), "does not divide heads"),
+    "zero vocabulary": (param(Param.VOCAB, 0), "vocab is 0"),
+    "zero tile rows": (param(Param.TILE_ROWS, 0), "tile_rows is 0"),
+    "zero tile columns": (param(Param.TILE_COLS, 0), "tile_cols is 0"),
+    "more experts chosen than there are": (param(Param.EXPERTS_PER_TOKEN, 9), "experts_per_token (9)"),
+    "more blocks than layers": (param(Param.BLOCKS, 9), "more than layers"),
+    "unknown architecture": (param(Param.ARCHITECTURE, 77), "architecture is 77"),
+    "delays with two streams": (
+        lambda d: param(Param.DENSE_DELAY, 1)(param(Param.ARCHITECTURE, 1)(d)),
+        "delays and pre-dense routing need architecture 0",
+    ),
+    "NaN epsilon": (param(Param.RMS_EPS_BITS, 0x7FC00000), "rms_eps is"),
+    "infinite rope base": (param(Param.ROPE_BASE_BITS, 0x7F800000), "rope_base is inf"),
+    "unterminated name": (lambda d: d[:440] + b"x" * 64 + d[504:], "model name is not terminated"),
+    "unknown role": (tensor(0, 0, "I", 99), "role 99 is unknown"),
+    "wrong block": (tensor(1, 4, "I", 1000), "block 1000"),
+    "unknown type": (tensor(0, 12, "I", 17), "type 17"),
+    "wrong parts": (tensor(0, 16, "I", 2), "shape 2 part(s)"),
+    "rows": (tensor(0, 24, "Q", 1 << 60), "shape 1 part(s) of 1152921504606846976"),
+    "columns": (tensor(0, 48, "Q", 0), "x 0, the header demands"),
+    "unaligned tensor": (tensor(0, 56, "Q", 4097), "offset 4097"),
+    "tensor past the end": (tensor(0, 56, "Q", 1 << 62), "outside the data"),
+    "tensor before the data": (tensor(0, 56, "Q", 0), "outside the data"),
+    "wrong length": (tensor(0, 64, "Q", 64), "64 bytes, its shape takes"),
+    "name without an end": (lambda d: d[: TABLE + 80] + b"x" * 48 + d[TABLE + 128 :], "its name is not terminated"),
+    "name with a control character": (lambda d: d[: TABLE + 80] + b"\x1b" + d[TABLE + 81 :], "printable ASCII"),
+    "expert offset": (expert(0, 4096), "expert table entry 0"),
+    "expert length": (expert(8, (1 << 64) - 4096), "expert table entry 0"),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_each_lie_is_refused_by_name(good: bytes, tmp_path: Path, name: str) -> None:
+    change, words = CHANGES[name]
+    assert words in refusal(tmp_path, rehash(change(good)) if name != "version" else change(good))
+
+
+def test_regions_that_overlap(good: bytes, tmp_path: Path) -> None:
+    (first,) = struct.unpack_from("<Q", good, TABLE + 56)
+    second = TABLE + TENSOR_ENTRY.size + 56
+    assert "overlaps" in refusal(tmp_path, rehash(put(good, second, "Q", first)))
+
+
+def test_a_tensor_given_twice(good: bytes, tmp_path: Path) -> None:
+    entry = good[TABLE : TABLE + TENSOR_ENTRY.size]
+    data = good[: TABLE + TENSOR_ENTRY.size] + entry + good[TABLE + 2 * TENSOR_ENTRY.size :]
+    assert "same role and place" in refusal(tmp_path, rehash(data))
+
+
+def test_every_flipped_bit_of_the_header_is_noticed(good: bytes, tmp_path: Path) -> None:
+    for byte in range(HEADER_BYTES):
+        data = bytearray(good)
+        data[byte] ^= 1 << (byte % 8)
+        refusal(tmp_path, bytes(data))
+
+
+def test_a_flipped_bit_of_the_tables_is_a_checksum_error(good: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "flipped.cflow"
+    data = bytearray(good)
+    data[TABLE + 3 * TENSOR_ENTRY.size + 70] ^= 4
+    path.write_bytes(data)
+    with pytest.raises(ChecksumError, match="tables do not match their hash"):
+        Model(path)
+
+
+@pytest.mark.parametrize("length", [0, 1, 511, 512, 4096])
+def test_cut_files(good: bytes, tmp_path: Path, length: int) -> None:
+    path = tmp_path / "cut.cflow"
+    path.write_bytes(good[:length])
+    with pytest.raises(FormatError):
+        Model(path)
+
+
+@hypothesis_settings(max_examples=300)
+@given(st.lists(st.tuples(st.integers(0, 8191), st.integers(0, 255)), min_size=1, max_size=6))
+def test_any_bytes_in_the_front_open_or_are_refused(
+    good_path: Path, tmp_path_factory: pytest.TempPathFactory, edits: list[tuple[int, int]]
+) -> None:
+    data = bytearray(good_path.read_bytes())
+    for offset, value in edits:
+        data[offset] = value
+    path = tmp_path_factory.mktemp("any") / "any.cflow"
+    try:
+        path.write_bytes(rehash(bytes(data)))
+    except struct.error:
+        return  # the table offsets themselves lie outside what can be hashed
+    try:
+        with Model(path) as model:
+            assert model.tensors
+    except CflowError:
+        pass

@@ -1,0 +1,76 @@
+"""Pools, arenas and the probes that run on them."""
+
+import numpy as np
+import pytest
+
+from engine.enums import Isa, Type
+from engine.errors import ArgumentError
+from engine.kernels import gemv, kernels, pack_tiles, tiles_bytes
+from engine.probes import MIB, Arena, Pool, read_patterns
+from engine.tiles import quantise
+
+
+def test_pool_reports_its_workers() -> None:
+    with Pool(2) as pool:
+        assert len(pool.worker_cpus) == 2
+        assert pool.run_delay_ns() >= 0
+        operations, elapsed = pool.flops(Isa.SCALAR, 1000)
+        assert operations > 0
+        assert elapsed > 0
+
+
+def test_unpinned_workers_say_so() -> None:
+    with Pool(1, pin=False) as pool:
+        assert pool.worker_cpus == [-1]
+
+
+def test_closed_handles_are_refused() -> None:
+    pool = Pool(1)
+    arena = Arena(pool, MIB)
+    arena.close()
+    arena.close()
+    pool.close()
+    with pytest.raises(ArgumentError, match="the arena is closed"):
+        arena.data()
+    with pytest.raises(ArgumentError, match="the pool is closed"):
+        pool.run_delay_ns()
+
+
+@pytest.mark.parametrize("threads", [0, -1, 257])
+def test_thread_counts_out_of_range(threads: int) -> None:
+    with pytest.raises(ArgumentError, match="thread"):
+        Pool(threads)
+
+
+@pytest.mark.parametrize("huge", [False, True])
+def test_every_read_pattern_reads_every_byte_alike(huge: bool) -> None:
+    with Pool(2) as pool, Arena(pool, 4 * MIB + 4096, huge=huge) as arena:
+        data = arena.data()
+        data[:] = np.random.default_rng(0).integers(0, 256, data.size, np.uint8)
+        assert len(read_patterns()) == len(set(read_patterns())) > 1
+        sums = [arena.read(index)[1] for index in range(len(read_patterns()))]
+        assert len(set(sums)) == 1
+        # A changed byte anywhere changes the sum: nothing is left out.
+        for place in (0, 4 * MIB // 3, 4 * MIB, data.size - 1):
+            data[place] ^= 0x55
+            changed = [arena.read(index)[1] for index in range(len(read_patterns()))]
+            assert len(set(changed)) == 1
+            assert changed[0] != sums[0]
+            data[place] ^= 0x55
+
+
+def test_gemv_of_all_workers_equals_that_of_one_thread() -> None:
+    rng = np.random.default_rng(1)
+    rows, columns = 200, 288
+    values = rng.standard_normal((rows, columns), np.float32)
+    tiles = pack_tiles(Type.Q4_0, [quantise(values, Type.Q4_0)], columns)
+    x = rng.standard_normal(columns, np.float32)
+    size = tiles_bytes(Type.Q4_0, rows, columns)
+    for kernel in kernels():
+        if kernel.type is not Type.Q4_0 or kernel.rows_per_pass or not kernel.supported:
+            continue
+        with Pool(2) as pool, Arena(pool, size) as arena:
+            arena.data()[:size] = tiles
+            y = np.zeros(rows, np.float32)
+            assert arena.gemv(kernel, rows, x, y) > 0
+        assert np.array_equal(y, gemv(kernel, tiles, rows, x))

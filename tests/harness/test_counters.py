@@ -1,0 +1,144 @@
+"""Counters of kernel and processor, and the reason when one cannot be read."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from harness import counters
+from harness.counters import (
+    EVENTS,
+    CounterError,
+    HardwareCounters,
+    ProcessIo,
+    explain,
+    faults,
+    probe_counters,
+    process_io,
+    run_delay_ns,
+    steal_ticks,
+)
+
+
+def test_probe_tells_of_every_counter_whether_or_why_not() -> None:
+    found = probe_counters()
+    assert [status.name for status in found] == list(EVENTS)
+    for status in found:
+        assert status.available is (status.reason == "")
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (errno.ENOENT, "no such hardware counter"),
+        (errno.EACCES, "perf_event_paranoid"),
+        (errno.EPERM, "seccomp"),
+        (errno.ENOSYS, "no perf_event_open"),
+        (errno.EXDEV, "EXDEV"),
+    ],
+)
+def test_refusals_are_explained(monkeypatch: pytest.MonkeyPatch, code: int, words: str) -> None:
+    assert words in explain(code)
+
+    def refuse(name: str) -> int:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(counters, "_open_event", refuse)
+    (status,) = probe_counters(["cycles"])
+    assert not status.available and words in status.reason
+    with pytest.raises(CounterError, match=f"cycles: .*{words}"), HardwareCounters(["cycles"]):
+        pass
+
+
+def test_other_systems_have_no_counters(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("platform.machine", lambda: "vax")
+    assert {status.reason for status in probe_counters()} == {"the kernel has no perf_event_open"}
+
+
+def test_unknown_counter_names_those_that_exist() -> None:
+    with pytest.raises(CounterError, match="no counter 'cycels'; counters are cycles"):
+        HardwareCounters(["cycels"])
+
+
+def test_counts_scale_with_multiplexing_and_descriptors_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pipe stands for a counter that ran half of the time."""
+    opened: list[int] = []
+
+    def pipe(name: str) -> int:
+        reader, writer = os.pipe()
+        os.write(writer, b"".join(value.to_bytes(8, "little") for value in (500, 100, 50)))
+        os.close(writer)
+        opened.append(reader)
+        return reader
+
+    monkeypatch.setattr(counters, "_open_event", pipe)
+    monkeypatch.setattr(HardwareCounters, "_ioctl", lambda self, request: None)
+    with HardwareCounters(["cycles", "instructions"]) as counted:
+        pass
+    assert counted.values == {"cycles": 1000, "instructions": 1000}
+    for descriptor in opened:
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(descriptor)
+
+
+def test_real_counters_where_there_are_some() -> None:
+    (status,) = probe_counters(["instructions"])
+    if not status.available:
+        pytest.skip(status.reason)
+    with HardwareCounters(["instructions"]) as counted:
+        sum(range(10_000))
+    assert counted.values["instructions"] > 10_000
+
+
+def test_process_io(tmp_path: Path) -> None:
+    file = tmp_path / "io"
+    file.write_text("rchar: 100\nwchar: 5\nsyscr: 1\nsyscw: 1\nread_bytes: 4096\nwrite_bytes: 512\n")
+    assert process_io(file) == ProcessIo(4096, 512, 100)
+    assert ProcessIo(4096, 512, 100).since(ProcessIo(96, 12, 50)) == ProcessIo(4000, 500, 50)
+    file.write_text("rchar: 100\n")
+    assert process_io(file) is None
+    assert process_io(tmp_path / "missing") is None
+
+
+def test_process_io_counts_reads(tmp_path: Path) -> None:
+    before = process_io()
+    if before is None:
+        pytest.skip("the kernel does not account for I/O")
+    (tmp_path / "data").write_bytes(b"x" * 100_000)
+    (tmp_path / "data").read_bytes()
+    after = process_io()
+    assert after is not None and after.since(before).call_read_bytes >= 100_000
+
+
+def test_faults_count_first_touches() -> None:
+    before = faults()
+    block = bytearray(16 * 2**20)
+    block[::4096] = b"x" * len(block[::4096])
+    assert faults().minor > before.minor
+
+
+def test_run_delay_belongs_to_the_calling_thread(tmp_path: Path) -> None:
+    file = tmp_path / "schedstat"
+    file.write_text("1000 250 3\n")
+    assert run_delay_ns(file) == 250
+    assert run_delay_ns(tmp_path / "missing") == 0
+    fresh: list[int] = []
+    thread = threading.Thread(target=lambda: fresh.append(run_delay_ns()))
+    before = run_delay_ns()
+    thread.start()
+    thread.join()
+    assert fresh[0] >= 0
+    assert run_delay_ns() >= before
+
+
+def test_steal_ticks(tmp_path: Path) -> None:
+    file = tmp_path / "stat"
+    file.write_text("cpu  10 1 10 60 4 0 5 10 99 99\ncpu0 1 1\n")
+    assert steal_ticks(file) == (10, 100)  # Guest time is part of user time: not added again.
+    file.write_text("cpu  10 1\n")
+    assert steal_ticks(file) == (0, 0)
+    assert steal_ticks(tmp_path / "missing") == (0, 0)
