@@ -1,1 +1,1 @@
-"""The claims of the paper, one pytest module each; claims.toml declares what they judge. Run `pytest claims/`."""
+"""The claims of the paper, one pytest module each; claims.toml declares what they judge: `pytest claims/`."""

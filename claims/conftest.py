@@ -1,4 +1,4 @@
-"""pytest for claims: options, one recorded run per session, verdicts as outcomes, a table and the report at the end."""
+"""pytest for claims: options, one recorded run a session, verdicts as outcomes, a table at the end."""
 
 from __future__ import annotations
 
@@ -26,9 +26,15 @@ Measure = Callable[..., None]
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("claims", "verification of the paper's claims")
     group.addoption("--profile", choices=PROFILE_NAMES, default=DEFAULT_PROFILE, help="size of the run")
-    group.addoption("--only", action="append", default=[], metavar="ID", help="a check (7.law) or a claim (7)")
-    group.addoption("--threads", type=_positive, default=None, metavar="N", help="workers; default: physical cores")
-    group.addoption("--out", type=Path, default=None, metavar="DIR", help="results; default: reports/runs/<utc>-<host>")
+    group.addoption(
+        "--only", action="append", default=[], metavar="ID", help="a check (7.law) or a claim (7)"
+    )
+    group.addoption(
+        "--threads", type=_positive, default=None, metavar="N", help="workers; default: physical cores"
+    )
+    group.addoption(
+        "--out", type=Path, default=None, metavar="DIR", help="results; default: reports/runs/<utc>-<host>"
+    )
     group.addoption("--resume", action="store_true", help="go on with the interrupted run in --out DIR")
     group.addoption(
         "--record-only",
@@ -111,7 +117,7 @@ def claims_run(request: pytest.FixtureRequest) -> ClaimsRun:
 
 @pytest.fixture
 def measure(request: pytest.FixtureRequest, claims_run: ClaimsRun) -> Iterator[Measure]:
-    """`measure(produce, limits)`: measures the check of this test, records it, and ends the test by its verdict."""
+    """`measure(produce, limits)`: measures and records the check of this test; its verdict ends the test."""
     check_id = _check_id(request.node)
     config = request.config
 
@@ -144,7 +150,9 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     cut_short = session.exitstatus == pytest.ExitCode.INTERRUPTED or session.shouldfail or session.shouldstop
     try:
         if cut_short:
-            ended.append(f"not finished; go on with: pytest claims/ --resume --out {run.out} and the same options")
+            ended.append(
+                f"not finished; go on with: pytest claims/ --resume --out {run.out} and the same options"
+            )
         else:
             run.finish()
         ended.append(f"report: {render(run.out)}")

@@ -60,7 +60,7 @@ def law(schedule: Sequence[Piece], dd: int, de: int, cost: Cost = nominal_mib) -
 
 
 def longest_path(schedule: Sequence[Piece], cost: Cost = nominal_mib) -> list[Piece]:
-    """The chain of dependent pieces of the layers with the largest total cost; pieces come in program order."""
+    """The chain of dependent pieces of the layers with the largest cost; pieces come in program order."""
     best: dict[int, float] = {}
     came_from: dict[int, int | None] = {}
     layers = [piece for piece in schedule if piece.layer is not None]

@@ -1,4 +1,4 @@
-"""Matrices on which kernels are compared: random ones of odd sizes, adversarial blocks, and exact expectations."""
+"""Matrices on which kernels are compared: random ones of odd sizes, adversarial blocks, exact products."""
 
 from __future__ import annotations
 
@@ -51,7 +51,9 @@ def _make(kind: Type) -> Iterator[Case]:
         blocks = quantise(weights, kind)
         yield _case(f"{rows} x {columns}", kind, blocks, columns, rng)
         if kind in (Type.Q4_0, Type.Q4_1, Type.Q8_0):
-            yield _case(f"{rows} x {columns}, adversarial scales", kind, _adversarial(blocks, kind, rng), columns, rng)
+            yield _case(
+                f"{rows} x {columns}, adversarial scales", kind, _adversarial(blocks, kind, rng), columns, rng
+            )
 
 
 def _case(name: str, kind: Type, blocks: NDArray[np.uint8], columns: int, rng: np.random.Generator) -> Case:

@@ -27,7 +27,7 @@ def _cached(folder: Path, name: str, key: str) -> Path:
 
 
 def _opens(path: Path) -> bool:
-    """Whether a cached model is there and whole: writers rename only finished files, open checks header and size."""
+    """Whether a cached model is there and whole: only finished files are renamed; open checks the size."""
     if not path.exists():
         return False
     with Model(path):
@@ -43,7 +43,7 @@ def synthetic(folder: Path, name: str, geometry: Geometry) -> Path:
 
 
 def smollm2(folder: Path) -> Path:
-    """SmolLM2-135M-Instruct, converted block for block. Raises FileError when its package is not installed."""
+    """SmolLM2-135M-Instruct, converted block for block. Raises FileError when its package is missing."""
     source = gguf_path()
     path = _cached(folder, "smollm2-135m-instruct", f"gguf 1 {source.stat().st_size}")
     if not _opens(path):

@@ -1,4 +1,4 @@
-"""One run of the claims: registry, profile, where results and models lie, and how a measured check is recorded."""
+"""One run of the claims: registry, profile, where results and models lie, how a check is recorded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Claim 3: the vector kernels compute what the scalar reference computes. Beyond: their speed, and the regime."""
+"""Claim 3: the vector kernels compute what the scalar reference does. Beyond: their speed, and the regime."""
 
 from __future__ import annotations
 
@@ -51,7 +51,10 @@ def test_agree_q8(measure: Measure) -> None:
                 return isa
             return Counted(
                 method="SHA-256 of each product, compared with the scalar kernel's",
-                inputs={"matrices": len(scalar), "weights": "q4_0, q4_1, q8_0; random and adversarial scales"},
+                inputs={
+                    "matrices": len(scalar),
+                    "weights": "q4_0, q4_1, q8_0; random and adversarial scales",
+                },
                 observations={
                     "matrix": list(scalar),
                     "scalar": list(scalar.values()),
@@ -81,7 +84,7 @@ def test_agree_f32(measure: Measure) -> None:
                 names.append(f"{kind.name.lower()} {case.name}")
                 errors.append(float(np.linalg.norm(product(kernel, case) - case.exact)) / scale)
         return Counted(
-            method="norm of (product - float64 product of the dequantised weights) over the norm of the latter",
+            method="norm of (product - float64 product of the same weights) over the norm of the latter",
             inputs={"matrices": len(names)},
             observations={"matrix": names, "relative_error": errors},
             reduction=Reduction("max", ("relative_error",)),
@@ -94,7 +97,7 @@ def test_agree_f32(measure: Measure) -> None:
 def test_tokens(measure: Measure, claims_run: ClaimsRun) -> None:
     def produce() -> Found:
         with Model(smollm2(claims_run.cache)) as model:
-            json = model.tokenizer_json()
+            json = model.tokenizer_json
             assert json is not None
             tokenizer = Tokenizer.from_json(json)
             prompt = tokenizer.encode(PROMPT)
@@ -112,7 +115,11 @@ def test_tokens(measure: Measure, claims_run: ClaimsRun) -> None:
                     return isa
                 return Counted(
                     method="greedy ids, 8-bit activations, f16 KV cache",
-                    inputs={"model": model.name, "prompt": PROMPT, "scalar continues": tokenizer.decode(scalar)},
+                    inputs={
+                        "model": model.name,
+                        "prompt": PROMPT,
+                        "scalar continues": tokenizer.decode(scalar),
+                    },
                     observations={"scalar": scalar, name: continuation(isa)},
                     reduction=Reduction("count_unequal", ("scalar", name)),
                 )
@@ -122,7 +129,7 @@ def test_tokens(measure: Measure, claims_run: ClaimsRun) -> None:
     measure(produce)
 
 
-# ---- speed -----------------------------------------------------------------------------------------------------------
+# ---- speed ----
 
 
 def fill_matrix(arena: Arena, rows: int, columns: int) -> int:
@@ -138,8 +145,10 @@ def fill_matrix(arena: Arena, rows: int, columns: int) -> int:
     return size
 
 
-def gemv_arm(name: str, pool: Pool, arena: Arena, kernel: Kernel, rows: int, columns: int, repeat: int) -> Arm:
-    """An arm that multiplies the arena's matrix `repeat` times; its output is checked bit for bit every time."""
+def gemv_arm(
+    name: str, pool: Pool, arena: Arena, kernel: Kernel, rows: int, columns: int, repeat: int
+) -> Arm:
+    """An arm that multiplies the arena's matrix `repeat` times; its output is checked every time."""
     x = np.random.default_rng(SEED).standard_normal(columns).astype(np.float32)
     y = np.zeros(rows, np.float32)
     size = tiles_bytes(Type.Q4_0, rows, columns)
@@ -172,7 +181,12 @@ def test_speed(measure: Measure) -> None:
                 bench.probes(),
                 control_of="vector",
                 seed=SEED,
-                inputs={"vector": fast.name, "scalar": slow.name, "matrix": f"{rows} x {columns}", "threads": 1},
+                inputs={
+                    "vector": fast.name,
+                    "scalar": slow.name,
+                    "matrix": f"{rows} x {columns}",
+                    "threads": 1,
+                },
                 progress=progress_line("3.speed"),
             )
 
@@ -209,7 +223,7 @@ def test_roof(measure: Measure, claims_run: ClaimsRun) -> None:
 
     measure(
         lambda: {label: cell(label, threads) for label, threads in thread_cells(claims_run.threads)},
-        limits=["A matrix that fits in the last-level cache reads faster than RAM: compare its size with the cache."],
+        limits=["A matrix that fits in the last-level cache reads faster than RAM: compare the sizes."],
     )
 
 
@@ -246,7 +260,12 @@ def regime(bench: Bench) -> Timed:
         return Sample(elapsed, arena.size_bytes, str(total), run_delay_ns=pool.run_delay_ns() - before)
 
     arms = [
-        Arm("flops", flops, flops().digest, f"{iterations} rounds of independent multiply-adds, {isa.name.lower()}"),
+        Arm(
+            "flops",
+            flops,
+            flops().digest,
+            f"{iterations} rounds of independent multiply-adds, {isa.name.lower()}",
+        ),
         Arm("read", read, read().digest, f"{roof.patterns[best].name}, {arena.size_bytes} bytes"),
     ]
     return run_pairs(
@@ -261,7 +280,9 @@ def regime(bench: Bench) -> Timed:
     )
 
 
-@pytest.mark.skipif("not config.getoption('--benchmark-only', default=False)", reason="run with --benchmark-only")
+@pytest.mark.skipif(
+    "not config.getoption('--benchmark-only', default=False)", reason="run with --benchmark-only"
+)
 @pytest.mark.parametrize("isa", list(Isa), ids=lambda isa: isa.name.lower())
 @pytest.mark.parametrize("kind", QUANTISED, ids=lambda kind: kind.name.lower())
 def test_microbenchmark(benchmark: object, kind: Type, isa: Isa) -> None:

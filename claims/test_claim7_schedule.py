@@ -1,15 +1,23 @@
-"""Claim 7, the delay-aware schedule: the paper's law, and beyond it path, traffic and time. Four figures, never merged."""
+"""Claim 7, the delay-aware schedule: the paper's law; beyond it path, traffic and time. Never merged."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from claims.conftest import Measure
-from claims.critical_path import BYTES_PER_WEIGHT, MIB, Cost, law, longest_path, name_of, nominal_mib, stored_mib
+from claims.critical_path import (
+    BYTES_PER_WEIGHT,
+    MIB,
+    Cost,
+    law,
+    longest_path,
+    name_of,
+    nominal_mib,
+    stored_mib,
+)
 from claims.models import schedule_session, synthetic, undelayed
 from claims.run import SEED, ClaimsRun, Found
 from claims.timing import digest, open_bench, progress_line, thread_cells
@@ -92,11 +100,15 @@ def test_law_stored(measure: Measure, claims_run: ClaimsRun) -> None:
 @pytest.mark.check("7.law_sweep")
 def test_law_sweep(measure: Measure, claims_run: ClaimsRun) -> None:
     def sweep() -> Derived:
-        columns: dict[str, list[float]] = {name: [] for name in ("dd", "de", "ffn_over_d", "expert_over_d", "law_ratio")}
+        columns: dict[str, list[float]] = {
+            name: [] for name in ("dd", "de", "ffn_over_d", "expert_over_d", "law_ratio")
+        }
         base = undelayed(Geometry.named(COMBINED))
         for ffn in (2, 4, 6.25):
             for expert in (0.5, 1, 2):
-                shape = replace(base, ffn_hidden=int(base.d_model * ffn), expert_hidden=int(base.d_model * expert))
+                shape = replace(
+                    base, ffn_hidden=int(base.d_model * ffn), expert_hidden=int(base.d_model * expert)
+                )
                 with schedule_session(shape, claims_run.cache) as session:
                     schedule = session.schedule()
                 plain = law(schedule, 0, 0).mib
@@ -115,7 +127,9 @@ def test_law_sweep(measure: Measure, claims_run: ClaimsRun) -> None:
     measure(
         lambda: {
             "largest of the sweep, d 512": sweep(),
-            "arch2_4_8k_16l at (1, 2)": _law_ratio(Geometry.named("arch2_4_8k_16l"), claims_run.cache, nominal_mib),
+            "arch2_4_8k_16l at (1, 2)": _law_ratio(
+                Geometry.named("arch2_4_8k_16l"), claims_run.cache, nominal_mib
+            ),
         }
     )
 
@@ -129,7 +143,7 @@ def test_path(measure: Measure, claims_run: ClaimsRun) -> None:
         with schedule_session(geometry, claims_run.cache) as session:
             delayed, delayed_phases = longest_path(session.schedule()), session.phase_count
         return Counted(
-            method="longest path through the pieces and dependencies that the executor runs; head not counted",
+            method="longest path through the pieces and dependencies that the executor runs; no head",
             inputs={"model": COMBINED, "phases at (0, 0)": plain_phases, "phases at (1, 2)": delayed_phases},
             observations={
                 "path_at_0_0": [name_of(piece) for piece in plain],
@@ -140,7 +154,9 @@ def test_path(measure: Measure, claims_run: ClaimsRun) -> None:
             reduction=Reduction("ratio", ("path_at_0_0_mib", "path_at_1_2_mib")),
         )
 
-    measure(produce, limits=["Bytes on a path say how long it is, not how fast the machine walks it: see 7.time."])
+    measure(
+        produce, limits=["Bytes on a path say how long it is, not how fast the machine walks it: see 7.time."]
+    )
 
 
 @pytest.mark.check("7.traffic")
@@ -152,7 +168,9 @@ def test_traffic(measure: Measure, claims_run: ClaimsRun) -> None:
         rows: dict[str, list[int]] = {counter: [] for counter in STREAM_BYTE_COUNTERS}
         with Model(synthetic(claims_run.cache, name, Geometry.named(name))) as model:
             for dd, de in delays:
-                with Session(model, threads=claims_run.threads, context=8, dense_delay=dd, expert_delay=de) as session:
+                with Session(
+                    model, threads=claims_run.threads, context=8, dense_delay=dd, expert_delay=de
+                ) as session:
                     for token in tokens:
                         session.decode([token])
                     counters = session.counters()
@@ -164,11 +182,13 @@ def test_traffic(measure: Measure, claims_run: ClaimsRun) -> None:
     def at_half_a_byte(rows: dict[str, list[int]], streams: tuple[str, ...]) -> Counted:
         stored = block_bytes(Type.Q4_0) / 32
         return Counted(
-            method="bytes that the workers counted where they call the kernel, times 0.5 over 0.5625 byte per weight",
+            method="bytes counted by the workers where they call the kernel, times 0.5 / 0.5625",
             inputs={"stored byte per weight": stored},
             observations={
                 "stored_bytes": [rows[stream][0] for stream in streams],
-                "mib_at_half_a_byte": [rows[stream][0] * BYTES_PER_WEIGHT / stored / MIB for stream in streams],
+                "mib_at_half_a_byte": [
+                    rows[stream][0] * BYTES_PER_WEIGHT / stored / MIB for stream in streams
+                ],
             },
             reduction=Reduction("sum", ("mib_at_half_a_byte",)),
         )
@@ -182,7 +202,11 @@ def test_traffic(measure: Measure, claims_run: ClaimsRun) -> None:
             "(0, 0) over (1, 2)": Counted(
                 method="weight bytes per token of all streams, counted by the workers, same tokens",
                 inputs={"model": COMBINED, "delays": ", ".join(map(str, delays))},
-                observations={"at_0_0_bytes": totals[0], "at_1_2_bytes": totals[1], "all_delays_bytes": totals},
+                observations={
+                    "at_0_0_bytes": totals[0],
+                    "at_1_2_bytes": totals[1],
+                    "all_delays_bytes": totals,
+                },
                 reduction=Reduction("ratio", ("at_0_0_bytes", "at_1_2_bytes")),
             ),
             f"{COMBINED}, layers": at_half_a_byte(rows, LAYER_COUNTERS),
@@ -207,7 +231,9 @@ def test_time(measure: Measure, claims_run: ClaimsRun) -> None:
             generated, elapsed = session.generate(start, tokens)
             delay = session.run_delay_ns() - before
             counters = session.counters()
-            kept = {key: counters[key] for key in (*STREAM_BYTE_COUNTERS, "barrier_ns", "vector_ns", "phases")}
+            kept = {
+                key: counters[key] for key in (*STREAM_BYTE_COUNTERS, "barrier_ns", "vector_ns", "phases")
+            }
             return Sample(
                 int(elapsed.sum()), weight_bytes(counters), digest(generated), tokens, delay, share, kept
             )
@@ -253,6 +279,6 @@ def test_time(measure: Measure, claims_run: ClaimsRun) -> None:
 def _read_whole(path: Path) -> None:
     """Brings the file into the page cache; whether it stays there is checked before every sample."""
     with path.open("rb", buffering=0) as file:
-        buffer = np.empty(1 << 20, np.uint8)
-        while file.readinto(memoryview(buffer)):
+        buffer = bytearray(1 << 20)
+        while file.readinto(buffer):
             pass

@@ -1,4 +1,4 @@
-"""The claims without a measurement so far: NOT MEASURABLE HERE, "not built yet", in every table and report."""
+"""The claims without a measurement so far: NOT MEASURABLE HERE, "not built yet", in table and report."""
 
 from __future__ import annotations
 

@@ -72,7 +72,9 @@ def progress_line(what: str) -> Progress | None:
     def show(done: int, planned: int, valid: int) -> None:
         left_s = (time.monotonic() - started) / done * (planned - done)
         end = "\n" if done == planned else ""
-        sys.stderr.write(f"\r{what}: round {done} of {planned}, {valid} valid, {left_s:.0f} s left \x1b[K{end}")
+        sys.stderr.write(
+            f"\r{what}: round {done} of {planned}, {valid} valid, {left_s:.0f} s left \x1b[K{end}"
+        )
         sys.stderr.flush()
 
     return show

@@ -217,6 +217,8 @@ class Model:
                 thread.join()
             raise
         self._cancels.remove(cancel)
+        if not outcome:
+            raise ArgumentError(f"{self.path}: the model was closed during verification")
         status, message = outcome[0]
         if status != Status.OK:
             raise error_from_status(status, message)

@@ -3,6 +3,7 @@
 import ctypes
 import weakref
 from collections.abc import Iterable
+from contextlib import suppress
 from ctypes import byref, c_int, c_int32, c_int64, c_size_t, c_uint32, c_uint64
 from dataclasses import dataclass
 from enum import IntEnum
@@ -82,7 +83,8 @@ class Session:
             self._library.cflow_options_destroy(option_handle)
         self._handle = handle
         self._finalizer = weakref.finalize(self, _destroy_session, self._library, handle, model)
-        self._in_flight: tuple[Any, ...] = ()
+        self._arguments: tuple[Any, ...] = ()
+        self._statuses: list[int] = []
         model.attach(self)
 
     def __enter__(self) -> Self:
@@ -102,6 +104,7 @@ class Session:
         """The C handle; ArgumentError after `close()`."""
         if not self._finalizer.alive:
             raise ArgumentError("the session is closed")
+        self._settle()
         return self._handle
 
     def option(self, option: Option) -> int:
@@ -203,37 +206,33 @@ class Session:
 
     def cancel(self) -> None:
         """Ends the call in progress, or the next one; any thread or signal handler may call it."""
-        self._library.cflow_session_cancel(self.handle)
+        if self._finalizer.alive:
+            self._library.cflow_session_cancel(self._handle)
 
     def _run(self, function: Any, *arguments: Any) -> None:
         """Calls C until the work is done, letting Python run its signal handlers in between.
 
-        When a handler raises (KeyboardInterrupt), the work is cancelled and waited for, and the exception
-        goes on.
+        When a handler raises (KeyboardInterrupt), work is cancelled and waited for; the exception goes on.
         """
-        # The buffers must outlive the work even if a second signal ends the waiting below.
-        self._in_flight = arguments
+        # Kept on the session: the buffers must outlive the work even if a second signal ends the waiting.
+        self._arguments = arguments
         statuses: list[int] = []
+        self._statuses = statuses
         try:
             _call_into(statuses, function, *arguments)
             while statuses[-1] == Status.ERR_INTERRUPTED:
                 _call_into(statuses, self._library.cflow_session_wait, self._handle)
         except BaseException:
-            if statuses and statuses[-1] == Status.ERR_INTERRUPTED:
-                self._drain()
+            self._settle()
             raise
-        self._in_flight = ()
         check(statuses[-1])
 
-    def _drain(self) -> None:
-        """Cancels the work in progress and waits for its end, whatever further signals raise."""
-        statuses = [int(Status.ERR_INTERRUPTED)]
-        while statuses[-1] == Status.ERR_INTERRUPTED:
-            try:
+    def _settle(self) -> None:
+        """Cancels work that an interruption has left in progress, and waits for its end."""
+        while self._statuses and self._statuses[-1] == Status.ERR_INTERRUPTED:
+            with suppress(KeyboardInterrupt):  # one more Ctrl-C must not leave the work behind
                 self._library.cflow_session_cancel(self._handle)
-                _call_into(statuses, self._library.cflow_session_wait, self._handle)
-            except KeyboardInterrupt:
-                continue
+                _call_into(self._statuses, self._library.cflow_session_wait, self._handle)
 
     def counters(self) -> dict[str, int]:
         """Totals since creation or `reset_counters()`, by their C names ("tokens", "dense_bytes", ...)."""
@@ -386,7 +385,9 @@ def _call_into(statuses: list[int], function: Any, *arguments: Any) -> None:
 
 
 def _destroy_session(library: ctypes.CDLL, handle: SessionHandle, model: Model) -> None:
-    # Holding `model` in the finalizer keeps the mapping alive until the session is gone.
+    # Holding `model` in the finalizer keeps the mapping alive until the session is gone. Destroying waits for
+    # work in progress, which nobody wants any more.
+    library.cflow_session_cancel(handle)
     library.cflow_session_destroy(handle)
 
 

@@ -1,7 +1,8 @@
 """Derives the polynomial of ``cf_erfc`` in engine/src/vector.c.
 
-With t = 1 / (1 + z / 2) the function log(erfc(z) * exp(z^2) / t) is smooth on z in [0, 9.5]; a polynomial in t fitted at
-Chebyshev nodes gives erfc with a nearly constant relative error. Run it to print the coefficients and that error:
+With t = 1 / (1 + z / 2) the function log(erfc(z) * exp(z^2) / t) is smooth on z in [0, 9.5]; a polynomial
+in t fitted at Chebyshev nodes gives erfc with a nearly constant relative error. This prints the
+coefficients and that error:
 
     python tools/fit_erfc.py
 """

@@ -143,39 +143,39 @@ CFLOW_API int cflow_isa_default(void);
 
 /* Header parameters in file order. *_BITS are floats as IEEE-754 bits. */
 typedef enum cflow_param {
-    CFLOW_PARAM_LAYERS = 0,           /* layer applications: 1 .. 4,096 */
-    CFLOW_PARAM_BLOCKS = 1,           /* unique blocks; layer l uses block l mod blocks; layers unless weights are shared */
-    CFLOW_PARAM_D_MODEL = 2,          /* multiple of 32 */
+    CFLOW_PARAM_LAYERS = 0,  /* layer applications: 1 .. 4,096 */
+    CFLOW_PARAM_BLOCKS = 1,  /* unique blocks; layer l uses block l mod blocks; layers unless weights are shared */
+    CFLOW_PARAM_D_MODEL = 2, /* multiple of 32 */
     CFLOW_PARAM_HEADS = 3,
-    CFLOW_PARAM_KV_HEADS = 4,         /* divides heads */
-    CFLOW_PARAM_HEAD_DIM = 5,         /* even; heads * head_dim a multiple of 32 */
-    CFLOW_PARAM_FFN_HIDDEN = 6,       /* dense hidden size, multiple of 32; 0 = no dense FFN */
-    CFLOW_PARAM_EXPERTS = 7,          /* 0 = no experts */
+    CFLOW_PARAM_KV_HEADS = 4,   /* divides heads */
+    CFLOW_PARAM_HEAD_DIM = 5,   /* even; heads * head_dim a multiple of 32 */
+    CFLOW_PARAM_FFN_HIDDEN = 6, /* dense hidden size, multiple of 32; 0 = no dense FFN */
+    CFLOW_PARAM_EXPERTS = 7,    /* 0 = no experts */
     CFLOW_PARAM_EXPERTS_PER_TOKEN = 8,
-    CFLOW_PARAM_EXPERT_HIDDEN = 9,    /* multiple of 32; 0 = no experts */
+    CFLOW_PARAM_EXPERT_HIDDEN = 9, /* multiple of 32; 0 = no experts */
     CFLOW_PARAM_VOCAB = 10,
-    CFLOW_PARAM_CONTEXT = 11,         /* largest number of positions */
-    CFLOW_PARAM_ARCHITECTURE = 12,    /* cflow_architecture */
-    CFLOW_PARAM_DENSE_DELAY = 13,     /* dd, in layers of the same token; 0 .. 64 */
-    CFLOW_PARAM_EXPERT_DELAY = 14,    /* de; 0 .. 64 */
-    CFLOW_PARAM_ROUTE = 15,           /* cflow_route */
-    CFLOW_PARAM_ACTIVATION = 16,      /* cflow_activation */
-    CFLOW_PARAM_NORM_TOPK = 17,       /* 1 = the chosen router probabilities are renormalised to sum 1 */
-    CFLOW_PARAM_TILE_ROWS = 18,       /* multiple of 16, 16 .. 4,096 */
-    CFLOW_PARAM_TILE_COLS = 19,       /* multiple of 32, 32 .. 65,536 */
+    CFLOW_PARAM_CONTEXT = 11,      /* largest number of positions */
+    CFLOW_PARAM_ARCHITECTURE = 12, /* cflow_architecture */
+    CFLOW_PARAM_DENSE_DELAY = 13,  /* dd, in layers of the same token; 0 .. 64 */
+    CFLOW_PARAM_EXPERT_DELAY = 14, /* de; 0 .. 64 */
+    CFLOW_PARAM_ROUTE = 15,        /* cflow_route */
+    CFLOW_PARAM_ACTIVATION = 16,   /* cflow_activation */
+    CFLOW_PARAM_NORM_TOPK = 17,    /* 1 = the chosen router probabilities are renormalised to sum 1 */
+    CFLOW_PARAM_TILE_ROWS = 18,    /* multiple of 16, 16 .. 4,096 */
+    CFLOW_PARAM_TILE_COLS = 19,    /* multiple of 32, 32 .. 65,536 */
     CFLOW_PARAM_RMS_EPS_BITS = 20,
-    CFLOW_PARAM_ROPE_BASE_BITS = 21,  /* pairs (i, i + head_dim / 2) are rotated by position * base^(-2i / head_dim) */
-    CFLOW_PARAM_TIED_HEAD = 22,       /* 1 = the embedding is the head */
-    CFLOW_PARAM_BOS = 23,             /* token ids; 0xffffffff = none */
+    CFLOW_PARAM_ROPE_BASE_BITS = 21, /* pairs (i, i + head_dim / 2) are rotated by position * base^(-2i / head_dim) */
+    CFLOW_PARAM_TIED_HEAD = 22,      /* 1 = the embedding is the head */
+    CFLOW_PARAM_BOS = 23,            /* token ids; 0xffffffff = none */
     CFLOW_PARAM_EOS = 24,
     CFLOW_PARAM_COUNT = 25
 } cflow_param;
 
 /* How blocks are combined. Equations: engine/reference/forward.py. */
 typedef enum cflow_architecture {
-    CFLOW_ARCH_DELAYED = 0,   /* DelayedSum and AsyncExperts: standard pre-norm at dd = de = 0 */
-    CFLOW_ARCH_TWO_STREAM = 1,/* arch1, ParallelSqrt2 */
-    CFLOW_ARCH_REGISTER = 2,  /* arch3, pipeline registers */
+    CFLOW_ARCH_DELAYED = 0,    /* DelayedSum and AsyncExperts: standard pre-norm at dd = de = 0 */
+    CFLOW_ARCH_TWO_STREAM = 1, /* arch1, ParallelSqrt2 */
+    CFLOW_ARCH_REGISTER = 2,   /* arch3, pipeline registers */
     CFLOW_ARCH_COUNT = 3
 } cflow_architecture;
 
@@ -183,21 +183,21 @@ typedef enum cflow_route { CFLOW_ROUTE_CURRENT = 0, CFLOW_ROUTE_PRE_DENSE = 1 } 
 typedef enum cflow_activation { CFLOW_ACT_GEGLU = 0, CFLOW_ACT_SWIGLU = 1 } cflow_activation; /* exact erf GELU; SiLU */
 
 typedef enum cflow_role {
-    CFLOW_ROLE_EMBEDDING = 0,   /* [vocab x d_model] */
-    CFLOW_ROLE_ATTN_NORM = 1,   /* vector d_model; gain of Na */
-    CFLOW_ROLE_ATTN_QKV = 2,    /* 3 parts: [heads*head_dim | kv_heads*head_dim | kv_heads*head_dim] x d_model */
-    CFLOW_ROLE_ATTN_QKV_BIAS = 3, /* optional vector, q then k then v */
-    CFLOW_ROLE_ATTN_OUTPUT = 4, /* [d_model x heads*head_dim] */
-    CFLOW_ROLE_FFN_NORM = 5,    /* vector d_model; gain of Nf; absent without a dense FFN */
-    CFLOW_ROLE_FFN_GATE_UP = 6, /* 2 parts: [hidden | hidden] x d_model */
-    CFLOW_ROLE_FFN_DOWN = 7,    /* [d_model x hidden] */
-    CFLOW_ROLE_MOE_NORM = 8,    /* vector d_model; gain of Nm; absent without experts */
-    CFLOW_ROLE_ROUTER = 9,      /* [experts x d_model], f32 */
-    CFLOW_ROLE_REGISTER = 10,   /* vector d_model: w of arch3, a = sigmoid(w) */
-    CFLOW_ROLE_OUTPUT_NORM = 11,/* vector d_model; gain of Nz */
-    CFLOW_ROLE_HEAD = 12,       /* [vocab x d_model]; absent when tied */
+    CFLOW_ROLE_EMBEDDING = 0,       /* [vocab x d_model] */
+    CFLOW_ROLE_ATTN_NORM = 1,       /* vector d_model; gain of Na */
+    CFLOW_ROLE_ATTN_QKV = 2,        /* 3 parts: [heads*head_dim | kv_heads*head_dim | kv_heads*head_dim] x d_model */
+    CFLOW_ROLE_ATTN_QKV_BIAS = 3,   /* optional vector, q then k then v */
+    CFLOW_ROLE_ATTN_OUTPUT = 4,     /* [d_model x heads*head_dim] */
+    CFLOW_ROLE_FFN_NORM = 5,        /* vector d_model; gain of Nf; absent without a dense FFN */
+    CFLOW_ROLE_FFN_GATE_UP = 6,     /* 2 parts: [hidden | hidden] x d_model */
+    CFLOW_ROLE_FFN_DOWN = 7,        /* [d_model x hidden] */
+    CFLOW_ROLE_MOE_NORM = 8,        /* vector d_model; gain of Nm; absent without experts */
+    CFLOW_ROLE_ROUTER = 9,          /* [experts x d_model], f32 */
+    CFLOW_ROLE_REGISTER = 10,       /* vector d_model: w of arch3, a = sigmoid(w) */
+    CFLOW_ROLE_OUTPUT_NORM = 11,    /* vector d_model; gain of Nz */
+    CFLOW_ROLE_HEAD = 12,           /* [vocab x d_model]; absent when tied */
     CFLOW_ROLE_EXPERT_GATE_UP = 13, /* 2 parts: [expert_hidden | expert_hidden] x d_model */
-    CFLOW_ROLE_EXPERT_DOWN = 14,/* [d_model x expert_hidden] */
+    CFLOW_ROLE_EXPERT_DOWN = 14,    /* [d_model x expert_hidden] */
     CFLOW_ROLE_COUNT = 15
 } cflow_role;
 
@@ -231,10 +231,12 @@ CFLOW_API const char *cflow_model_param_name(int param); /* "layers", "d_model",
 CFLOW_API const char *cflow_model_name(const cflow_model *model);
 CFLOW_API uint64_t cflow_model_file_bytes(const cflow_model *model);
 CFLOW_API uint32_t cflow_model_tensor_count(const cflow_model *model);
-CFLOW_API int cflow_model_tensor(const cflow_model *model, uint32_t index, uint64_t fields_out[/* CFLOW_TENSOR_FIELD_COUNT */]);
+CFLOW_API int cflow_model_tensor(const cflow_model *model, uint32_t index,
+                                 uint64_t fields_out[/* CFLOW_TENSOR_FIELD_COUNT */]);
 CFLOW_API const char *cflow_model_tensor_name(const cflow_model *model, uint32_t index); /* owned by the model */
 /* The raw stored bytes of a tensor, owned by the model. */
-CFLOW_API int cflow_model_tensor_data(const cflow_model *model, uint32_t index, const void **data_out, uint64_t *bytes_out);
+CFLOW_API int cflow_model_tensor_data(const cflow_model *model, uint32_t index, const void **data_out,
+                                      uint64_t *bytes_out);
 /* The tokenizer, owned by the model; *bytes_out = 0 when the file carries none. Its hash is verified here. */
 CFLOW_API int cflow_model_tokenizer(const cflow_model *model, const char **json_out, uint64_t *bytes_out);
 /*
@@ -266,19 +268,20 @@ typedef enum cflow_prefetch {
 } cflow_prefetch;
 
 typedef enum cflow_option {
-    CFLOW_OPTION_ISA = 0,               /* cflow_isa; default cflow_isa_default() */
-    CFLOW_OPTION_THREADS = 1,           /* 1 .. 256; default cflow_threads_default() */
-    CFLOW_OPTION_PIN = 2,               /* 1 (default) = pin each worker to its own physical core */
-    CFLOW_OPTION_Q8_ACTIVATIONS = 3,    /* 1 (default) = activations quantised to 8 bits in blocks of 32; 0 = f32 */
-    CFLOW_OPTION_FUSED = 4,             /* 1 (default) = q/k/v and gate/up share each activation load; 0 = one after another */
-    CFLOW_OPTION_LAYOUT = 5,            /* cflow_layout */
-    CFLOW_OPTION_ROWS_PER_PASS = 6,     /* row-major only: 1 (default), 2, 4 or 8 */
-    CFLOW_OPTION_RESIDENCY = 7,         /* cflow_residency; default mmap */
-    CFLOW_OPTION_PREFETCH_HINT = 8,     /* cflow_prefetch; default T0 */
-    CFLOW_OPTION_PREFETCH_BYTES = 9,    /* distance ahead of the load, 64 .. 1 MiB; default 4,096 */
-    CFLOW_OPTION_KV_F32 = 10,           /* 1 = KV cache in f32; 0 (default) = f16 */
-    CFLOW_OPTION_CONTEXT = 11,          /* positions to reserve, 1 .. the model's context; default the model's */
-    CFLOW_OPTION_DENSE_DELAY = 12,      /* overrides the file: the same weights under another schedule; -1 (default) = file */
+    CFLOW_OPTION_ISA = 0,            /* cflow_isa; default cflow_isa_default() */
+    CFLOW_OPTION_THREADS = 1,        /* 1 .. 256; default cflow_threads_default() */
+    CFLOW_OPTION_PIN = 2,            /* 1 (default) = pin each worker to its own physical core */
+    CFLOW_OPTION_Q8_ACTIVATIONS = 3, /* 1 (default) = activations quantised to 8 bits in blocks of 32; 0 = f32 */
+    CFLOW_OPTION_FUSED = 4,  /* 1 (default) = q/k/v and gate/up share each activation load; 0 = one after another */
+    CFLOW_OPTION_LAYOUT = 5, /* cflow_layout */
+    CFLOW_OPTION_ROWS_PER_PASS = 6,  /* row-major only: 1 (default), 2, 4 or 8 */
+    CFLOW_OPTION_RESIDENCY = 7,      /* cflow_residency; default mmap */
+    CFLOW_OPTION_PREFETCH_HINT = 8,  /* cflow_prefetch; default T0 */
+    CFLOW_OPTION_PREFETCH_BYTES = 9, /* distance ahead of the load, 64 .. 1 MiB; default 4,096 */
+    CFLOW_OPTION_KV_F32 = 10,        /* 1 = KV cache in f32; 0 (default) = f16 */
+    CFLOW_OPTION_CONTEXT = 11,       /* positions to reserve, 1 .. the model's context; default the model's */
+    CFLOW_OPTION_DENSE_DELAY =
+        12, /* overrides the file: the same weights under another schedule; -1 (default) = file */
     CFLOW_OPTION_EXPERT_DELAY = 13,     /* likewise */
     CFLOW_OPTION_ROUTE = 14,            /* cflow_route; -1 (default) = file */
     CFLOW_OPTION_READ_ALL_EXPERTS = 15, /* control arm: 1 = every expert is computed, the unrouted with weight 0 */
@@ -317,7 +320,8 @@ CFLOW_API int cflow_session_decode(cflow_session *session, const int32_t *tokens
  * Greedy continuation inside the pool: feeds `token`, takes the argmax (ties: the lower id), feeds it, ... n times.
  * tokens_out: n ids. ns_out: NULL, or n durations in nanoseconds, one per token. Errors as cflow_session_decode.
  */
-CFLOW_API int cflow_session_generate(cflow_session *session, int32_t token, size_t n, int32_t *tokens_out, uint64_t *ns_out);
+CFLOW_API int cflow_session_generate(cflow_session *session, int32_t token, size_t n, int32_t *tokens_out,
+                                     uint64_t *ns_out);
 /* Goes on waiting after CFLOW_ERR_INTERRUPTED; the buffers of the interrupted call must still be valid. */
 CFLOW_API int cflow_session_wait(cflow_session *session);
 /* Async-signal-safe. Ends the call in progress, or the next one when none is, at the next phase boundary. */
@@ -340,7 +344,7 @@ CFLOW_API int cflow_sample(const float *logits, uint32_t vocab, float temperatur
  */
 typedef enum cflow_counter {
     CFLOW_COUNTER_TOKENS = 0,
-    CFLOW_COUNTER_WALL_NS = 1,        /* first worker in to last worker out, summed over tokens */
+    CFLOW_COUNTER_WALL_NS = 1, /* first worker in to last worker out, summed over tokens */
     CFLOW_COUNTER_ATTENTION_BYTES = 2,
     CFLOW_COUNTER_DENSE_BYTES = 3,
     CFLOW_COUNTER_EXPERT_BYTES = 4,
@@ -353,11 +357,11 @@ typedef enum cflow_counter {
     CFLOW_COUNTER_EXPERT_NS = 11,
     CFLOW_COUNTER_ROUTER_NS = 12,
     CFLOW_COUNTER_HEAD_NS = 13,
-    CFLOW_COUNTER_VECTOR_NS = 14,      /* norms, residuals, activation quantisation: replicated on every worker */
-    CFLOW_COUNTER_BARRIER_NS = 15,     /* waiting for other workers at the end of a phase */
+    CFLOW_COUNTER_VECTOR_NS = 14,  /* norms, residuals, activation quantisation: replicated on every worker */
+    CFLOW_COUNTER_BARRIER_NS = 15, /* waiting for other workers at the end of a phase */
     CFLOW_COUNTER_PHASES = 16,
-    CFLOW_COUNTER_IO_WAIT_NS = 17,     /* 0 unless experts are read from storage by the session */
-    CFLOW_COUNTER_DEVICE_BYTES = 18,   /* likewise */
+    CFLOW_COUNTER_IO_WAIT_NS = 17,   /* 0 unless experts are read from storage by the session */
+    CFLOW_COUNTER_DEVICE_BYTES = 18, /* likewise */
     CFLOW_COUNTER_COUNT = 19
 } cflow_counter;
 
@@ -418,10 +422,11 @@ CFLOW_API const char *cflow_piece_kind_name(int kind);
 CFLOW_API const char *cflow_stream_name(int stream);
 CFLOW_API uint32_t cflow_schedule_phase_count(const cflow_session *session);
 CFLOW_API uint32_t cflow_schedule_piece_count(const cflow_session *session);
-CFLOW_API int cflow_schedule_piece(const cflow_session *session, uint32_t piece, uint64_t fields_out[/* CFLOW_PIECE_FIELD_COUNT */]);
+CFLOW_API int cflow_schedule_piece(const cflow_session *session, uint32_t piece,
+                                   uint64_t fields_out[/* CFLOW_PIECE_FIELD_COUNT */]);
 /* Pieces whose results `piece` needs. Copies up to `count` of them; *total_out = how many there are. */
-CFLOW_API int cflow_schedule_dependencies(const cflow_session *session, uint32_t piece, uint32_t *pieces_out, size_t count,
-                                          size_t *total_out);
+CFLOW_API int cflow_schedule_dependencies(const cflow_session *session, uint32_t piece, uint32_t *pieces_out,
+                                          size_t count, size_t *total_out);
 
 /* ---- kernels, for tests and measurement ------------------------------------------------------------------------- */
 
@@ -433,8 +438,8 @@ CFLOW_API uint32_t cflow_kernel_count(void);
 CFLOW_API const char *cflow_kernel_name(uint32_t kernel); /* NULL when out of range */
 
 typedef enum cflow_kernel_field {
-    CFLOW_KERNEL_TYPE = 0,          /* cflow_type of the weights */
-    CFLOW_KERNEL_Q8 = 1,            /* 1 = q8 activations, 0 = f32 */
+    CFLOW_KERNEL_TYPE = 0, /* cflow_type of the weights */
+    CFLOW_KERNEL_Q8 = 1,   /* 1 = q8 activations, 0 = f32 */
     CFLOW_KERNEL_ISA = 2,
     CFLOW_KERNEL_ROWS_PER_PASS = 3, /* 0 = tiled, else the row-major twin */
     CFLOW_KERNEL_SUPPORTED = 4,     /* 1 when this CPU runs it */
@@ -452,7 +457,8 @@ CFLOW_API int cflow_tiles_bytes(int type, uint64_t rows, uint64_t columns, uint3
 CFLOW_API int cflow_tiles_pack(int type, int parts, const uint64_t *rows, uint64_t columns, uint32_t tile_rows,
                                uint32_t tile_cols, const void *const *row_major, void *tiles_out, uint64_t tiles_bytes);
 CFLOW_API int cflow_tiles_unpack(int type, int parts, const uint64_t *rows, uint64_t columns, uint32_t tile_rows,
-                                 uint32_t tile_cols, const void *tiles, uint64_t tiles_bytes, void *const *row_major_out);
+                                 uint32_t tile_cols, const void *tiles, uint64_t tiles_bytes,
+                                 void *const *row_major_out);
 /*
  * y_out[rows] = W x for one matrix on the calling thread. weights: tiles for a tiled kernel (64-byte aligned), GGUF
  * blocks for a row-major one. x: `columns` floats; quantised inside when the kernel takes q8.
@@ -460,7 +466,8 @@ CFLOW_API int cflow_tiles_unpack(int type, int parts, const uint64_t *rows, uint
 CFLOW_API int cflow_gemv(uint32_t kernel, const void *weights, uint64_t weights_bytes, uint64_t rows, uint64_t columns,
                          uint32_t tile_rows, uint32_t tile_cols, const float *x, float *y_out);
 /* The q8 form of x: `columns` codes, columns / 32 scales, and columns / 32 sums of codes. */
-CFLOW_API int cflow_quantize_q8(const float *x, uint64_t columns, int8_t *codes_out, float *scales_out, int32_t *sums_out);
+CFLOW_API int cflow_quantize_q8(const float *x, uint64_t columns, int8_t *codes_out, float *scales_out,
+                                int32_t *sums_out);
 
 /* ---- measurement in C ------------------------------------------------------------------------------------------- */
 
@@ -483,16 +490,17 @@ CFLOW_API void *cflow_arena_data(cflow_arena *arena);
  */
 CFLOW_API int cflow_read_pattern_count(void);
 CFLOW_API const char *cflow_read_pattern_name(int pattern);
-CFLOW_API int cflow_probe_read(cflow_pool *pool, const cflow_arena *arena, int pattern, uint64_t *ns_out, uint64_t *sum_out);
+CFLOW_API int cflow_probe_read(cflow_pool *pool, const cflow_arena *arena, int pattern, uint64_t *ns_out,
+                               uint64_t *sum_out);
 /* Multiply-add throughput of all workers in f32: total operations (a multiply-add counts 2) and wall time. */
 CFLOW_API int cflow_probe_flops(cflow_pool *pool, int isa, uint64_t iterations, uint64_t *flops_out, uint64_t *ns_out);
 /*
  * Pass over a matrix in the arena (filled by the caller) by all workers, rows split as in a session. y_out: rows floats.
  * hint, distance: as CFLOW_OPTION_PREFETCH_*.
  */
-CFLOW_API int cflow_probe_gemv(cflow_pool *pool, const cflow_arena *arena, uint32_t kernel, uint64_t rows, uint64_t columns,
-                               uint32_t tile_rows, uint32_t tile_cols, int hint, int64_t distance, const float *x,
-                               float *y_out, uint64_t *ns_out);
+CFLOW_API int cflow_probe_gemv(cflow_pool *pool, const cflow_arena *arena, uint32_t kernel, uint64_t rows,
+                               uint64_t columns, uint32_t tile_rows, uint32_t tile_cols, int hint, int64_t distance,
+                               const float *x, float *y_out, uint64_t *ns_out);
 
 /* ---- data for synthetic models ---------------------------------------------------------------------------------- */
 

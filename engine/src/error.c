@@ -41,9 +41,17 @@ const char *cflow_build_info(void)
 const char *cflow_status_name(int status)
 {
     static const char *const names[] = {
-        "CFLOW_OK",           "CFLOW_ERR_ARGUMENT",    "CFLOW_ERR_MEMORY",  "CFLOW_ERR_IO",
-        "CFLOW_ERR_FORMAT",   "CFLOW_ERR_CHECKSUM",    "CFLOW_ERR_UNSUPPORTED", "CFLOW_ERR_CONTEXT",
-        "CFLOW_ERR_NONFINITE", "CFLOW_ERR_CANCELLED",  "CFLOW_ERR_INTERRUPTED",
+        "CFLOW_OK",
+        "CFLOW_ERR_ARGUMENT",
+        "CFLOW_ERR_MEMORY",
+        "CFLOW_ERR_IO",
+        "CFLOW_ERR_FORMAT",
+        "CFLOW_ERR_CHECKSUM",
+        "CFLOW_ERR_UNSUPPORTED",
+        "CFLOW_ERR_CONTEXT",
+        "CFLOW_ERR_NONFINITE",
+        "CFLOW_ERR_CANCELLED",
+        "CFLOW_ERR_INTERRUPTED",
     };
     if (status < 0 || status >= (int)(sizeof names / sizeof names[0])) {
         return "unknown status";

@@ -167,10 +167,9 @@ static void run_vector_op(cflow_session *session, cf_worker *worker, const cf_op
                       input_of(session, worker, op, 1), d);
         break;
     case CF_OP_REGISTER:
-        cf_vector_register(floats_of(session, worker, op->output[0]),
-                           (const float *)(const void *)cf_tensor_data(session, op->vector),
-                           op->input_count > 1 ? input_of(session, worker, op, 1) : NULL,
-                           input_of(session, worker, op, 0), d);
+        cf_vector_register(
+            floats_of(session, worker, op->output[0]), (const float *)(const void *)cf_tensor_data(session, op->vector),
+            op->input_count > 1 ? input_of(session, worker, op, 1) : NULL, input_of(session, worker, op, 0), d);
         break;
     case CF_OP_NORM:
         run_norm(session, worker, op);
@@ -236,7 +235,8 @@ static void run_tiles(cflow_session *session, cf_worker *worker, const cf_op *op
         }
         const uint8_t *base = cf_tensor_data(session, tensor) + cf_tiles_stripe_offset(tiles, stripe);
         for (uint64_t column = 0; column < tiles->columns; column += tiles->tile_cols) {
-            const uint64_t width = tiles->columns - column < tiles->tile_cols ? tiles->columns - column : tiles->tile_cols;
+            const uint64_t width =
+                tiles->columns - column < tiles->tile_cols ? tiles->columns - column : tiles->tile_cols;
             call.blocks = (uint32_t)(width / CF_BLOCK);
             call.x = cf_act_at(x, column);
             const size_t group_bytes = cf_group_bytes((int)tensor->type, call.blocks);

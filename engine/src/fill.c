@@ -116,16 +116,19 @@ int cflow_fill_groups(int type, uint64_t seed, uint64_t first_group, uint64_t gr
                       void *out, uint64_t out_bytes)
 {
     uint64_t bytes;
-    if (out == NULL || cf_group_block_bytes(type) == 0 || blocks == 0 || blocks > 2048 || !(sigma > 0.0f && isfinite(sigma))) {
-        return cf_fail(CFLOW_ERR_ARGUMENT, "cflow_fill_groups: type %d, %u blocks (allowed: 1 to 2048), sigma %g or out NULL",
-                       type, blocks, (double)sigma);
+    if (out == NULL || cf_group_block_bytes(type) == 0 || blocks == 0 || blocks > 2048 ||
+        !(sigma > 0.0f && isfinite(sigma))) {
+        return cf_fail(CFLOW_ERR_ARGUMENT,
+                       "cflow_fill_groups: type %d, %u blocks (allowed: 1 to 2048), sigma %g or out NULL", type, blocks,
+                       (double)sigma);
     }
     if (__builtin_mul_overflow(group_count, (uint64_t)cf_group_bytes(type, blocks), &bytes) || bytes != out_bytes) {
         return cf_fail(CFLOW_ERR_ARGUMENT, "cflow_fill_groups: out has %llu bytes, %llu groups of %zu bytes do not fit",
                        (unsigned long long)out_bytes, (unsigned long long)group_count, cf_group_bytes(type, blocks));
     }
     for (uint64_t i = 0; i < group_count; i++) {
-        fill_group(type, cf_splitmix64(seed, first_group + i), blocks, sigma, (uint8_t *)out + i * cf_group_bytes(type, blocks));
+        fill_group(type, cf_splitmix64(seed, first_group + i), blocks, sigma,
+                   (uint8_t *)out + i * cf_group_bytes(type, blocks));
     }
     return CFLOW_OK;
 }

@@ -152,13 +152,13 @@ typedef struct role_rule {
 } role_rule;
 
 static const role_rule ROLE_RULES[CFLOW_ROLE_COUNT] = {
-    [CFLOW_ROLE_EMBEDDING] = {PLACE_MODEL, 1, 0},      [CFLOW_ROLE_ATTN_NORM] = {PLACE_BLOCK, 1, 1},
-    [CFLOW_ROLE_ATTN_QKV] = {PLACE_BLOCK, 3, 0},       [CFLOW_ROLE_ATTN_QKV_BIAS] = {PLACE_BLOCK, 1, 1},
-    [CFLOW_ROLE_ATTN_OUTPUT] = {PLACE_BLOCK, 1, 0},    [CFLOW_ROLE_FFN_NORM] = {PLACE_BLOCK, 1, 1},
-    [CFLOW_ROLE_FFN_GATE_UP] = {PLACE_BLOCK, 2, 0},    [CFLOW_ROLE_FFN_DOWN] = {PLACE_BLOCK, 1, 0},
-    [CFLOW_ROLE_MOE_NORM] = {PLACE_BLOCK, 1, 1},       [CFLOW_ROLE_ROUTER] = {PLACE_BLOCK, 1, 0},
-    [CFLOW_ROLE_REGISTER] = {PLACE_BLOCK, 1, 1},       [CFLOW_ROLE_OUTPUT_NORM] = {PLACE_MODEL, 1, 1},
-    [CFLOW_ROLE_HEAD] = {PLACE_MODEL, 1, 0},           [CFLOW_ROLE_EXPERT_GATE_UP] = {PLACE_EXPERT, 2, 0},
+    [CFLOW_ROLE_EMBEDDING] = {PLACE_MODEL, 1, 0},    [CFLOW_ROLE_ATTN_NORM] = {PLACE_BLOCK, 1, 1},
+    [CFLOW_ROLE_ATTN_QKV] = {PLACE_BLOCK, 3, 0},     [CFLOW_ROLE_ATTN_QKV_BIAS] = {PLACE_BLOCK, 1, 1},
+    [CFLOW_ROLE_ATTN_OUTPUT] = {PLACE_BLOCK, 1, 0},  [CFLOW_ROLE_FFN_NORM] = {PLACE_BLOCK, 1, 1},
+    [CFLOW_ROLE_FFN_GATE_UP] = {PLACE_BLOCK, 2, 0},  [CFLOW_ROLE_FFN_DOWN] = {PLACE_BLOCK, 1, 0},
+    [CFLOW_ROLE_MOE_NORM] = {PLACE_BLOCK, 1, 1},     [CFLOW_ROLE_ROUTER] = {PLACE_BLOCK, 1, 0},
+    [CFLOW_ROLE_REGISTER] = {PLACE_BLOCK, 1, 1},     [CFLOW_ROLE_OUTPUT_NORM] = {PLACE_MODEL, 1, 1},
+    [CFLOW_ROLE_HEAD] = {PLACE_MODEL, 1, 0},         [CFLOW_ROLE_EXPERT_GATE_UP] = {PLACE_EXPERT, 2, 0},
     [CFLOW_ROLE_EXPERT_DOWN] = {PLACE_EXPERT, 1, 0},
 };
 
@@ -233,9 +233,9 @@ static int stored_bytes(const cflow_model *model, const cf_tensor *tensor, uint6
     }
     for (uint32_t part = 0; part < tensor->parts; part++) {
         uint64_t part_bytes;
-        int status = cflow_tiles_bytes((int)tensor->type, tensor->rows[part], tensor->columns,
-                                       model->param[CFLOW_PARAM_TILE_ROWS], model->param[CFLOW_PARAM_TILE_COLS],
-                                       &part_bytes);
+        int status =
+            cflow_tiles_bytes((int)tensor->type, tensor->rows[part], tensor->columns,
+                              model->param[CFLOW_PARAM_TILE_ROWS], model->param[CFLOW_PARAM_TILE_COLS], &part_bytes);
         if (status != CFLOW_OK) {
             return status;
         }
@@ -285,10 +285,12 @@ static int parse_tensor(cflow_model *model, const uint8_t *entry, uint32_t index
     const int block_ok = rule->place == PLACE_MODEL ? tensor->block == CF_NONE : tensor->block < blocks;
     const int expert_ok = rule->place == PLACE_EXPERT ? tensor->expert < experts : tensor->expert == CF_NONE;
     if (!block_ok || !expert_ok) {
-        return cf_fail(CFLOW_ERR_FORMAT, "%s: tensor %s: block %u, expert %u do not fit role %u of %u blocks, %u experts",
-                       model->path, tensor->name, tensor->block, tensor->expert, tensor->role, blocks, experts);
+        return cf_fail(CFLOW_ERR_FORMAT,
+                       "%s: tensor %s: block %u, expert %u do not fit role %u of %u blocks, %u experts", model->path,
+                       tensor->name, tensor->block, tensor->expert, tensor->role, blocks, experts);
     }
-    if (tensor->type >= CFLOW_TYPE_COUNT || ((rule->vector || tensor->role == CFLOW_ROLE_ROUTER) && tensor->type != CFLOW_TYPE_F32)) {
+    if (tensor->type >= CFLOW_TYPE_COUNT ||
+        ((rule->vector || tensor->role == CFLOW_ROLE_ROUTER) && tensor->type != CFLOW_TYPE_F32)) {
         return cf_fail(CFLOW_ERR_FORMAT, "%s: tensor %s: type %u is not allowed for role %u", model->path, tensor->name,
                        tensor->type, tensor->role);
     }
@@ -317,7 +319,8 @@ static int parse_tensor(cflow_model *model, const uint8_t *entry, uint32_t index
     }
     if (tensor->offset % ALIGN_TENSOR != 0 ||
         !region_inside(tensor->offset, tensor->bytes, model->data_offset, model->file_bytes)) {
-        return cf_fail(CFLOW_ERR_FORMAT, "%s: tensor %s: offset %llu, %llu bytes: unaligned or outside the data (%llu to %llu)",
+        return cf_fail(CFLOW_ERR_FORMAT,
+                       "%s: tensor %s: offset %llu, %llu bytes: unaligned or outside the data (%llu to %llu)",
                        model->path, tensor->name, (unsigned long long)tensor->offset, (unsigned long long)tensor->bytes,
                        (unsigned long long)model->data_offset, (unsigned long long)model->file_bytes);
     }
@@ -360,7 +363,8 @@ static int index_tensors(cflow_model *model)
         for (uint32_t block = 0; block < (place == PLACE_MODEL ? 1 : blocks); block++) {
             if (place == PLACE_EXPERT) {
                 for (uint32_t expert = 0; expert < experts; expert++) {
-                    if (model->bank[((size_t)block * experts + expert) * 2 + (role == CFLOW_ROLE_EXPERT_DOWN)] == NULL) {
+                    if (model->bank[((size_t)block * experts + expert) * 2 + (role == CFLOW_ROLE_EXPERT_DOWN)] ==
+                        NULL) {
                         return cf_fail(CFLOW_ERR_FORMAT, "%s: block %u, expert %u lacks its tensor of role %u",
                                        model->path, block, expert, role);
                     }
@@ -438,7 +442,8 @@ static int parse(cflow_model *model)
 {
     const uint8_t *header = model->map;
     if (memcmp(header, MAGIC, sizeof MAGIC) != 0) {
-        return cf_fail(CFLOW_ERR_FORMAT, "%s: not a .cflow file: its first 8 bytes are not the magic number", model->path);
+        return cf_fail(CFLOW_ERR_FORMAT, "%s: not a .cflow file: its first 8 bytes are not the magic number",
+                       model->path);
     }
     if (get_u32(header + 8) != 1) {
         return cf_fail(CFLOW_ERR_FORMAT, "%s: format version %u; this build reads version 1", model->path,
@@ -477,12 +482,13 @@ static int parse(cflow_model *model)
     model->tokenizer_hash = get_u64(header + 72);
     model->data_offset = get_u64(header + 88);
     if (model->tensor_count == 0 || model->tensor_count > MAX_TENSORS || bank > MAX_TENSORS / 2) {
-        return cf_fail(CFLOW_ERR_FORMAT, "%s: header field tensor_count is %u with %llu experts; allowed: 1 to %d tensors",
-                       model->path, model->tensor_count, (unsigned long long)bank, MAX_TENSORS);
+        return cf_fail(CFLOW_ERR_FORMAT,
+                       "%s: header field tensor_count is %u with %llu experts; allowed: 1 to %d tensors", model->path,
+                       model->tensor_count, (unsigned long long)bank, MAX_TENSORS);
     }
     if (expert_count != bank || (bank > 0 && get_u32(header + 52) != EXPERT_ENTRY_BYTES)) {
-        return cf_fail(CFLOW_ERR_FORMAT, "%s: header field expert_entry_count is %u; blocks * experts is %llu", model->path,
-                       expert_count, (unsigned long long)bank);
+        return cf_fail(CFLOW_ERR_FORMAT, "%s: header field expert_entry_count is %u; blocks * experts is %llu",
+                       model->path, expert_count, (unsigned long long)bank);
     }
     const uint64_t table_bytes = (uint64_t)model->tensor_count * TENSOR_ENTRY_BYTES;
     const uint64_t expert_bytes = bank * EXPERT_ENTRY_BYTES;
@@ -492,9 +498,10 @@ static int parse(cflow_model *model)
         (bank > 0 && !region_inside(expert_offset, expert_bytes, HEADER_BYTES, model->data_offset)) ||
         (model->tokenizer_bytes > 0 &&
          !region_inside(model->tokenizer_offset, model->tokenizer_bytes, HEADER_BYTES, model->data_offset))) {
-        return cf_fail(CFLOW_ERR_FORMAT,
-                       "%s: tensor table, expert table, tokenizer or data_offset (%llu) lie outside their part of the file",
-                       model->path, (unsigned long long)model->data_offset);
+        return cf_fail(
+            CFLOW_ERR_FORMAT,
+            "%s: tensor table, expert table, tokenizer or data_offset (%llu) lie outside their part of the file",
+            model->path, (unsigned long long)model->data_offset);
     }
     cf_xxh64 tables;
     cf_xxh64_init(&tables);
@@ -515,7 +522,8 @@ static int parse(cflow_model *model)
         return cf_fail(CFLOW_ERR_MEMORY, "%s: out of memory for the tables", model->path);
     }
     for (uint32_t i = 0; i < model->tensor_count && status == CFLOW_OK; i++) {
-        status = parse_tensor(model, model->map + table_offset + (uint64_t)i * TENSOR_ENTRY_BYTES, i, &model->tensors[i]);
+        status =
+            parse_tensor(model, model->map + table_offset + (uint64_t)i * TENSOR_ENTRY_BYTES, i, &model->tensors[i]);
     }
     if (status == CFLOW_OK) {
         status = index_tensors(model);

@@ -177,10 +177,14 @@ void cf_build_stream(cf_builder *b, uint32_t in0, uint32_t in1)
 /* ---- pieces -------------------------------------------------------------------------------------------------- */
 
 static const cflow_stream STREAM_OF_PIECE[CFLOW_PIECE_KIND_COUNT] = {
-    [CFLOW_PIECE_QKV] = CFLOW_STREAM_ATTENTION,       [CFLOW_PIECE_ATTENTION] = CFLOW_STREAM_ATTENTION,
-    [CFLOW_PIECE_OUTPUT] = CFLOW_STREAM_ATTENTION,    [CFLOW_PIECE_GATE_UP] = CFLOW_STREAM_DENSE,
-    [CFLOW_PIECE_DOWN] = CFLOW_STREAM_DENSE,          [CFLOW_PIECE_ROUTER] = CFLOW_STREAM_ROUTER,
-    [CFLOW_PIECE_EXPERT_GATE_UP] = CFLOW_STREAM_EXPERT, [CFLOW_PIECE_EXPERT_DOWN] = CFLOW_STREAM_EXPERT,
+    [CFLOW_PIECE_QKV] = CFLOW_STREAM_ATTENTION,
+    [CFLOW_PIECE_ATTENTION] = CFLOW_STREAM_ATTENTION,
+    [CFLOW_PIECE_OUTPUT] = CFLOW_STREAM_ATTENTION,
+    [CFLOW_PIECE_GATE_UP] = CFLOW_STREAM_DENSE,
+    [CFLOW_PIECE_DOWN] = CFLOW_STREAM_DENSE,
+    [CFLOW_PIECE_ROUTER] = CFLOW_STREAM_ROUTER,
+    [CFLOW_PIECE_EXPERT_GATE_UP] = CFLOW_STREAM_EXPERT,
+    [CFLOW_PIECE_EXPERT_DOWN] = CFLOW_STREAM_EXPERT,
     [CFLOW_PIECE_HEAD] = CFLOW_STREAM_HEAD,
 };
 
@@ -279,8 +283,8 @@ uint32_t cf_build_dense(cf_builder *b, uint32_t normed)
 {
     const cflow_model *model = b->plan->model;
     const uint64_t hidden = model->param[CFLOW_PARAM_FFN_HIDDEN];
-    const uint32_t gated = build_matrix(b, CFLOW_PIECE_GATE_UP, 0, cf_model_find(model, b->block, CFLOW_ROLE_FFN_GATE_UP),
-                                        normed, CF_NONE, hidden);
+    const uint32_t gated = build_matrix(
+        b, CFLOW_PIECE_GATE_UP, 0, cf_model_find(model, b->block, CFLOW_ROLE_FFN_GATE_UP), normed, CF_NONE, hidden);
     return build_matrix(b, CFLOW_PIECE_DOWN, 0, cf_model_find(model, b->block, CFLOW_ROLE_FFN_DOWN),
                         build_prepare(b, gated, hidden), CF_NONE, model->param[CFLOW_PARAM_D_MODEL]);
 }
@@ -308,7 +312,8 @@ uint32_t cf_build_experts(cf_builder *b, uint32_t normed)
     }
     for (uint32_t slot = 0; slot < plan->slots; slot++) {
         const uint32_t gated = build_matrix(b, CFLOW_PIECE_EXPERT_GATE_UP, slot, bank[0], normed, route, hidden);
-        outputs[slot] = build_matrix(b, CFLOW_PIECE_EXPERT_DOWN, slot, bank[1], build_prepare(b, gated, hidden), route, d);
+        outputs[slot] =
+            build_matrix(b, CFLOW_PIECE_EXPERT_DOWN, slot, bank[1], build_prepare(b, gated, hidden), route, d);
     }
     const uint32_t sum = new_value(b, CF_VALUE_PRIVATE, d);
     cf_op *add = new_op(b, CF_OP_EXPERT_SUM);
@@ -467,7 +472,8 @@ static int place_values(cf_plan *plan)
                 value->bytes = value_bytes(value);
                 size_t chosen = count;
                 for (size_t k = 0; k < count && chosen == count; k++) {
-                    if (buffers[k].shared == shared && buffers[k].bytes == value->bytes && buffers[k].busy_until < phase) {
+                    if (buffers[k].shared == shared && buffers[k].bytes == value->bytes &&
+                        buffers[k].busy_until < phase) {
                         chosen = k;
                     }
                 }

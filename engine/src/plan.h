@@ -31,7 +31,7 @@ typedef struct cf_value {
     uint32_t producer;   /* operation */
     unsigned needs;      /* CF_VALUE_ACT: union of its readers' CF_NEED_* */
     size_t bytes;
-    size_t offset;       /* in the private arena of a worker, or in the shared arena */
+    size_t offset; /* in the private arena of a worker, or in the shared arena */
 } cf_value;
 
 typedef enum cf_op_kind {
@@ -54,7 +54,7 @@ typedef struct cf_op {
     uint32_t level;
     uint32_t input_first; /* in plan->inputs */
     uint32_t input_count;
-    uint32_t output[3]; /* values; CF_NONE when absent */
+    uint32_t output[3];      /* values; CF_NONE when absent */
     const cf_tensor *vector; /* gain or register weights; the bias of a qkv piece */
     /* pieces only */
     cflow_piece_kind piece;
@@ -93,10 +93,10 @@ typedef struct cf_plan {
     uint32_t *order;       /* [op_count] operations sorted by phase, vector operations first */
     uint32_t *phase_first; /* [phase_count + 1] in order */
     uint32_t phase_count;
-    uint32_t head_phase;   /* phases from here on are needed only when logits are */
-    uint32_t *pieces;      /* [piece_count] operation of each piece, in program order */
+    uint32_t head_phase; /* phases from here on are needed only when logits are */
+    uint32_t *pieces;    /* [piece_count] operation of each piece, in program order */
     uint32_t piece_count;
-    uint32_t logits;       /* value */
+    uint32_t logits; /* value */
     size_t private_bytes;
     size_t shared_bytes;
 } cf_plan;

@@ -23,7 +23,8 @@ static void share_of(uint64_t bytes, int thread, int threads, uint64_t *first, u
 {
     const uint64_t pages = bytes / 4096, worker = (uint64_t)thread, count = (uint64_t)threads;
     *first = pages / count * worker * 4096 + pages % count * worker / count * 4096;
-    *last = worker + 1 == count ? bytes : pages / count * (worker + 1) * 4096 + pages % count * (worker + 1) / count * 4096;
+    *last =
+        worker + 1 == count ? bytes : pages / count * (worker + 1) * 4096 + pages % count * (worker + 1) / count * 4096;
 }
 
 typedef struct probe_job {
@@ -67,7 +68,8 @@ static void touch_worker(void *argument, int thread)
 int cflow_arena_create(cflow_pool *pool, uint64_t bytes, int huge, cflow_arena **arena_out)
 {
     if (pool == NULL || arena_out == NULL || bytes == 0 || bytes > SIZE_MAX / 2) {
-        return cf_fail(CFLOW_ERR_ARGUMENT, "cflow_arena_create: NULL argument or %llu bytes", (unsigned long long)bytes);
+        return cf_fail(CFLOW_ERR_ARGUMENT, "cflow_arena_create: NULL argument or %llu bytes",
+                       (unsigned long long)bytes);
     }
     *arena_out = NULL;
     cflow_arena *arena = calloc(1, sizeof *arena);
@@ -151,7 +153,8 @@ static uint64_t sum_portable(const uint8_t *data, uint64_t bytes, uint64_t strid
 }
 
 #if defined(__x86_64__)
-CF_TARGET("avx2") static uint64_t sum_avx2(const uint8_t *data, uint64_t bytes, uint64_t stride, const read_pattern *pattern)
+CF_TARGET("avx2")
+static uint64_t sum_avx2(const uint8_t *data, uint64_t bytes, uint64_t stride, const read_pattern *pattern)
 {
     __m256i sums[4] = {_mm256_setzero_si256(), _mm256_setzero_si256(), _mm256_setzero_si256(), _mm256_setzero_si256()};
     for (uint64_t at = 0; at < bytes; at += 256) {
@@ -163,7 +166,8 @@ CF_TARGET("avx2") static uint64_t sum_avx2(const uint8_t *data, uint64_t bytes, 
                 }
             }
             for (unsigned i = 0; i < 8; i++) {
-                sums[i % 4] = _mm256_add_epi64(sums[i % 4], _mm256_load_si256((const __m256i *)(const void *)(from + 32 * i)));
+                sums[i % 4] =
+                    _mm256_add_epi64(sums[i % 4], _mm256_load_si256((const __m256i *)(const void *)(from + 32 * i)));
             }
         }
     }
@@ -201,7 +205,10 @@ int cflow_probe_read(cflow_pool *pool, const cflow_arena *arena, int pattern, ui
         pattern >= cflow_read_pattern_count()) {
         return cf_fail(CFLOW_ERR_ARGUMENT, "cflow_probe_read: NULL argument or pattern %d out of range", pattern);
     }
-    probe_job job = {.pool = pool, .data = arena->memory.data, .bytes = arena->bytes, .pattern = pattern,
+    probe_job job = {.pool = pool,
+                     .data = arena->memory.data,
+                     .bytes = arena->bytes,
+                     .pattern = pattern,
                      .isa = cflow_isa_supported(CFLOW_ISA_AVX2) ? CFLOW_ISA_AVX2 : CFLOW_ISA_SCALAR};
     cf_pool_run(pool, read_worker, &job);
     *ns_out = job.last_out_ns - job.first_in_ns;
@@ -305,7 +312,8 @@ static void flops_worker(void *argument, int thread)
 int cflow_probe_flops(cflow_pool *pool, int isa, uint64_t iterations, uint64_t *flops_out, uint64_t *ns_out)
 {
     if (pool == NULL || flops_out == NULL || ns_out == NULL || iterations == 0 || iterations > UINT32_MAX) {
-        return cf_fail(CFLOW_ERR_ARGUMENT, "cflow_probe_flops: NULL argument or %llu iterations (allowed: 1 to 2^32 - 1)",
+        return cf_fail(CFLOW_ERR_ARGUMENT,
+                       "cflow_probe_flops: NULL argument or %llu iterations (allowed: 1 to 2^32 - 1)",
                        (unsigned long long)iterations);
     }
     /* Executed for real, not through the emulated kernels of a test build. */
@@ -364,15 +372,16 @@ int cflow_probe_gemv(cflow_pool *pool, const cflow_arena *arena, uint32_t kernel
         return cf_fail(CFLOW_ERR_UNSUPPORTED, "kernel %s does not run on this CPU", chosen->name);
     }
     if (hint < CFLOW_PREFETCH_NONE || hint > CFLOW_PREFETCH_NTA || distance < 0 || distance > 1 << 20) {
-        return cf_fail(CFLOW_ERR_ARGUMENT, "prefetch hint %d (allowed: 0 to 4), distance %lld (allowed: 0 to 1048576)", hint,
-                       (long long)distance);
+        return cf_fail(CFLOW_ERR_ARGUMENT, "prefetch hint %d (allowed: 0 to 4), distance %lld (allowed: 0 to 1048576)",
+                       hint, (long long)distance);
     }
     cf_tiles tiles;
     int status = cf_tiles_describe(chosen->type, 1, &rows, columns, tile_rows, tile_cols, &tiles);
     if (status != CFLOW_OK) {
         return status;
     }
-    const uint64_t needed = chosen->rows == NULL ? tiles.bytes : rows * (columns / CF_BLOCK) * cf_row_block_bytes(chosen->type);
+    const uint64_t needed =
+        chosen->rows == NULL ? tiles.bytes : rows * (columns / CF_BLOCK) * cf_row_block_bytes(chosen->type);
     if (needed > arena->bytes) {
         return cf_fail(CFLOW_ERR_ARGUMENT, "the matrix has %llu bytes, the arena %llu", (unsigned long long)needed,
                        (unsigned long long)arena->bytes);
@@ -386,8 +395,14 @@ int cflow_probe_gemv(cflow_pool *pool, const cflow_arena *arena, uint32_t kernel
         const cf_act_arrays arrays = cf_act_place(act_memory, columns);
         cf_act_prepare(&arrays, chosen->needs, x, columns);
         const cf_act act = cf_act_view(&arrays);
-        probe_job job = {.pool = pool, .data = arena->memory.data, .kernel = chosen, .tiles = &tiles, .x = &act,
-                         .hint = hint, .distance = (uint32_t)distance, .y = y};
+        probe_job job = {.pool = pool,
+                         .data = arena->memory.data,
+                         .kernel = chosen,
+                         .tiles = &tiles,
+                         .x = &act,
+                         .hint = hint,
+                         .distance = (uint32_t)distance,
+                         .y = y};
         cf_pool_run(pool, gemv_worker, &job);
         *ns_out = job.last_out_ns - job.first_in_ns;
         memcpy(y_out, y, rows * sizeof *y);

@@ -103,7 +103,8 @@ static int copy_rest(copy_job *job)
         const cf_tensor *tensor = &model->tensors[i];
         if (cf_tensor_is_vector(tensor) ||
             (tensor->role == CFLOW_ROLE_EMBEDDING && model->param[CFLOW_PARAM_TIED_HEAD] == 0)) {
-            status = read_range(model, job->target + (tensor->offset - model->data_offset), tensor->offset, tensor->bytes);
+            status =
+                read_range(model, job->target + (tensor->offset - model->data_offset), tensor->offset, tensor->bytes);
         }
     }
     return status;
@@ -128,7 +129,8 @@ static void copy_worker(void *argument, int thread)
         }
         const cf_tensor *tensor = &model->tensors[i];
         if (cf_xxh64_of(job->target + (tensor->offset - model->data_offset), tensor->bytes) != tensor->hash) {
-            fail_once(job, cf_fail(CFLOW_ERR_CHECKSUM, "%s: tensor %s does not match its hash", model->path, tensor->name));
+            fail_once(job,
+                      cf_fail(CFLOW_ERR_CHECKSUM, "%s: tensor %s does not match its hash", model->path, tensor->name));
         }
     }
 }

@@ -27,14 +27,15 @@ static double draw_unit(uint64_t *state)
     return (double)(bits >> 11) * 0x1p-53;
 }
 
-int cflow_sample(const float *logits, uint32_t vocab, float temperature, uint32_t top_k, float top_p, uint64_t *rng_state,
-                 int32_t *token_out)
+int cflow_sample(const float *logits, uint32_t vocab, float temperature, uint32_t top_k, float top_p,
+                 uint64_t *rng_state, int32_t *token_out)
 {
     if (logits == NULL || rng_state == NULL || token_out == NULL || vocab == 0 || vocab > INT32_MAX) {
         return cf_fail(CFLOW_ERR_ARGUMENT, "cflow_sample: NULL argument or vocab is %u", vocab);
     }
     if (!(temperature >= 0.0f && isfinite(temperature)) || !(top_p > 0.0f && top_p <= 1.0f)) {
-        return cf_fail(CFLOW_ERR_ARGUMENT, "temperature is %g (allowed: 0 and more), top_p is %g (allowed: above 0, to 1)",
+        return cf_fail(CFLOW_ERR_ARGUMENT,
+                       "temperature is %g (allowed: 0 and more), top_p is %g (allowed: above 0, to 1)",
                        (double)temperature, (double)top_p);
     }
     uint32_t best = 0;

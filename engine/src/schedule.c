@@ -45,8 +45,10 @@ int cflow_schedule_piece(const cflow_session *session, uint32_t piece, uint64_t 
 int cflow_schedule_dependencies(const cflow_session *session, uint32_t piece, uint32_t *pieces_out, size_t count,
                                 size_t *total_out)
 {
-    if (session == NULL || total_out == NULL || (pieces_out == NULL && count > 0) || piece >= session->plan->piece_count) {
-        return cf_fail(CFLOW_ERR_ARGUMENT, "cflow_schedule_dependencies: NULL argument or piece %u out of range", piece);
+    if (session == NULL || total_out == NULL || (pieces_out == NULL && count > 0) ||
+        piece >= session->plan->piece_count) {
+        return cf_fail(CFLOW_ERR_ARGUMENT, "cflow_schedule_dependencies: NULL argument or piece %u out of range",
+                       piece);
     }
     return cf_plan_dependencies(session->plan, session->plan->pieces[piece], pieces_out, count, total_out);
 }

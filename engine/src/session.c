@@ -47,7 +47,8 @@ static int resolve_options(cflow_session *session, const cflow_options *options)
     if (model->param[CFLOW_PARAM_ARCHITECTURE] != CFLOW_ARCH_DELAYED &&
         (value[CFLOW_OPTION_DENSE_DELAY] != 0 || value[CFLOW_OPTION_EXPERT_DELAY] != 0 ||
          value[CFLOW_OPTION_ROUTE] != CFLOW_ROUTE_CURRENT)) {
-        return cf_fail(CFLOW_ERR_ARGUMENT, "options dense_delay, expert_delay and route need a model of architecture 0");
+        return cf_fail(CFLOW_ERR_ARGUMENT,
+                       "options dense_delay, expert_delay and route need a model of architecture 0");
     }
     if (!cflow_isa_supported((int)value[CFLOW_OPTION_ISA])) {
         return cf_fail(CFLOW_ERR_UNSUPPORTED, "option isa is %s, which this CPU does not have",
@@ -77,7 +78,8 @@ static int make_plan(cflow_session *session)
         .q8 = value[CFLOW_OPTION_Q8_ACTIVATIONS] != 0,
         .isa = (int)value[CFLOW_OPTION_ISA],
         .read_all_experts = value[CFLOW_OPTION_READ_ALL_EXPERTS] != 0,
-        .rows_per_pass = value[CFLOW_OPTION_LAYOUT] == CFLOW_LAYOUT_ROW_MAJOR ? (uint32_t)value[CFLOW_OPTION_ROWS_PER_PASS] : 0,
+        .rows_per_pass =
+            value[CFLOW_OPTION_LAYOUT] == CFLOW_LAYOUT_ROW_MAJOR ? (uint32_t)value[CFLOW_OPTION_ROWS_PER_PASS] : 0,
     };
     /* Before the plan, which asks for the kernel of every matrix. */
     for (uint32_t i = 0; options.rows_per_pass > 0 && i < session->model->tensor_count; i++) {
@@ -102,12 +104,14 @@ static int make_memory(cflow_session *session)
     const size_t rotation_bytes = cf_pad64(head_dim * sizeof(float));
     const size_t worker_bytes = session->plan->private_bytes + scratch_bytes + scores_bytes + rotation_bytes;
 
-    session->kv_ops = cf_kv_ops_for((int)session->options.value[CFLOW_OPTION_ISA],
-                                    session->options.value[CFLOW_OPTION_KV_F32] != 0);
+    session->kv_ops =
+        cf_kv_ops_for((int)session->options.value[CFLOW_OPTION_ISA], session->options.value[CFLOW_OPTION_KV_F32] != 0);
     /* layers <= 2^12, kv_heads <= 2^14, context <= 2^24, head_dim <= 2^12, 4 bytes: may pass 2^64 */
     size_t kv_bytes;
-    if (__builtin_mul_overflow((size_t)p[CFLOW_PARAM_LAYERS] * p[CFLOW_PARAM_KV_HEADS], (size_t)session->context, &kv_bytes) ||
-        __builtin_mul_overflow(kv_bytes, head_dim * session->kv_ops->element_bytes, &kv_bytes) || kv_bytes > SIZE_MAX / 4) {
+    if (__builtin_mul_overflow((size_t)p[CFLOW_PARAM_LAYERS] * p[CFLOW_PARAM_KV_HEADS], (size_t)session->context,
+                               &kv_bytes) ||
+        __builtin_mul_overflow(kv_bytes, head_dim * session->kv_ops->element_bytes, &kv_bytes) ||
+        kv_bytes > SIZE_MAX / 4) {
         return cf_fail(CFLOW_ERR_MEMORY, "the KV cache of %u positions overflows the address space", session->context);
     }
     session->kv_half_bytes = cf_pad64(kv_bytes);
@@ -123,7 +127,8 @@ static int make_memory(cflow_session *session)
     }
     session->workers = aligned_alloc(64, threads * sizeof *session->workers);
     const size_t routes = (size_t)p[CFLOW_PARAM_LAYERS] * p[CFLOW_PARAM_EXPERTS_PER_TOKEN];
-    session->residual_count = (size_t)p[CFLOW_PARAM_LAYERS] * (p[CFLOW_PARAM_ARCHITECTURE] == CFLOW_ARCH_TWO_STREAM ? 2 : 1);
+    session->residual_count =
+        (size_t)p[CFLOW_PARAM_LAYERS] * (p[CFLOW_PARAM_ARCHITECTURE] == CFLOW_ARCH_TWO_STREAM ? 2 : 1);
     session->routing = calloc(routes + 1, sizeof *session->routing);
     session->routing_weights = calloc(routes + 1, sizeof *session->routing_weights);
     session->residual_norms = calloc(session->residual_count, sizeof *session->residual_norms);
@@ -214,8 +219,9 @@ void cflow_session_destroy(cflow_session *session)
 
 static int refuse_busy(const cflow_session *session, const char *function)
 {
-    return session->busy ? cf_fail(CFLOW_ERR_ARGUMENT, "%s: a call is in progress; cflow_session_wait() first", function)
-                         : CFLOW_OK;
+    return session->busy
+               ? cf_fail(CFLOW_ERR_ARGUMENT, "%s: a call is in progress; cflow_session_wait() first", function)
+               : CFLOW_OK;
 }
 
 int cflow_session_wait(cflow_session *session)
@@ -253,8 +259,8 @@ int cflow_session_wait(cflow_session *session)
 static int start(cflow_session *session, size_t n)
 {
     if (n > session->context - session->position) {
-        return cf_fail(CFLOW_ERR_CONTEXT, "%zu tokens at position %u do not fit in the context of %u", n, session->position,
-                       session->context);
+        return cf_fail(CFLOW_ERR_CONTEXT, "%zu tokens at position %u do not fit in the context of %u", n,
+                       session->position, session->context);
     }
     session->feed_count = n;
     session->done = 0;
@@ -344,7 +350,8 @@ int cflow_session_logits(const cflow_session *session, float *logits_out)
         return cf_fail(CFLOW_ERR_ARGUMENT, "cflow_session_logits: NULL argument");
     }
     const cf_value *logits = &session->plan->values[session->plan->logits];
-    memcpy(logits_out, (const uint8_t *)session->shared_arena.data + logits->offset, logits->columns * sizeof *logits_out);
+    memcpy(logits_out, (const uint8_t *)session->shared_arena.data + logits->offset,
+           logits->columns * sizeof *logits_out);
     return CFLOW_OK;
 }
 
@@ -387,9 +394,9 @@ int cflow_session_memory(const cflow_session *session, uint64_t *kv_bytes_out, u
 }
 
 static const char *const COUNTER_NAMES[CFLOW_COUNTER_COUNT] = {
-    "tokens",       "wall_ns",      "attention_bytes", "dense_bytes", "expert_bytes", "router_bytes", "head_bytes",
-    "embedding_bytes", "kv_bytes",  "attention_ns",    "dense_ns",    "expert_ns",    "router_ns",    "head_ns",
-    "vector_ns",    "barrier_ns",   "phases",          "io_wait_ns",  "device_bytes",
+    "tokens",          "wall_ns",    "attention_bytes", "dense_bytes", "expert_bytes", "router_bytes", "head_bytes",
+    "embedding_bytes", "kv_bytes",   "attention_ns",    "dense_ns",    "expert_ns",    "router_ns",    "head_ns",
+    "vector_ns",       "barrier_ns", "phases",          "io_wait_ns",  "device_bytes",
 };
 
 const char *cflow_counter_name(int counter)
@@ -428,10 +435,12 @@ int cflow_session_counters_reset(cflow_session *session)
 
 int cflow_session_routing(const cflow_session *session, int32_t *experts_out, float *weights_out)
 {
-    if (session == NULL || experts_out == NULL || weights_out == NULL || session->model->param[CFLOW_PARAM_EXPERTS] == 0) {
+    if (session == NULL || experts_out == NULL || weights_out == NULL ||
+        session->model->param[CFLOW_PARAM_EXPERTS] == 0) {
         return cf_fail(CFLOW_ERR_ARGUMENT, "cflow_session_routing: NULL argument, or the model has no experts");
     }
-    const size_t count = (size_t)session->model->param[CFLOW_PARAM_LAYERS] * session->model->param[CFLOW_PARAM_EXPERTS_PER_TOKEN];
+    const size_t count =
+        (size_t)session->model->param[CFLOW_PARAM_LAYERS] * session->model->param[CFLOW_PARAM_EXPERTS_PER_TOKEN];
     memcpy(experts_out, session->routing, count * sizeof *experts_out);
     memcpy(weights_out, session->routing_weights, count * sizeof *weights_out);
     return CFLOW_OK;
@@ -440,8 +449,8 @@ int cflow_session_routing(const cflow_session *session, int32_t *experts_out, fl
 int cflow_session_residual_norms(const cflow_session *session, float *norms_out, size_t count)
 {
     if (session == NULL || norms_out == NULL || count != session->residual_count) {
-        return cf_fail(CFLOW_ERR_ARGUMENT, "cflow_session_residual_norms: NULL argument, or count is %zu and not %zu", count,
-                       session == NULL ? 0 : session->residual_count);
+        return cf_fail(CFLOW_ERR_ARGUMENT, "cflow_session_residual_norms: NULL argument, or count is %zu and not %zu",
+                       count, session == NULL ? 0 : session->residual_count);
     }
     memcpy(norms_out, session->residual_norms, count * sizeof *norms_out);
     return CFLOW_OK;
@@ -467,8 +476,8 @@ int cflow_session_trace(cflow_session *session, size_t capacity)
     return CFLOW_OK;
 }
 
-int cflow_session_trace_read(const cflow_session *session, int thread, size_t first, size_t count, uint64_t *records_out,
-                             size_t *total_out)
+int cflow_session_trace_read(const cflow_session *session, int thread, size_t first, size_t count,
+                             uint64_t *records_out, size_t *total_out)
 {
     if (session == NULL || total_out == NULL || (records_out == NULL && count > 0) || thread < 0 ||
         thread >= cf_pool_threads(session->pool)) {

@@ -47,11 +47,11 @@ struct cflow_session {
     uint32_t context;
     uint32_t position;
 
-    const uint8_t *data;         /* tensor at data + (offset - model->data_offset) */
-    cf_memory copied;            /* residency copy */
-    cf_memory row_major;         /* layout row-major */
-    size_t *row_major_offset;    /* [tensor_count], into row_major */
-    cf_memory kv;                /* keys then values: [layer][kv_head][context][head_dim] */
+    const uint8_t *data;      /* tensor at data + (offset - model->data_offset) */
+    cf_memory copied;         /* residency copy */
+    cf_memory row_major;      /* layout row-major */
+    size_t *row_major_offset; /* [tensor_count], into row_major */
+    cf_memory kv;             /* keys then values: [layer][kv_head][context][head_dim] */
     size_t kv_half_bytes;
     cf_memory private_arenas;
     cf_memory shared_arena;

@@ -5,10 +5,10 @@
 enum { CF_MAX_CPUS = 1024 };
 
 typedef struct cf_topology {
-    int allowed;            /* CPUs in the affinity mask */
-    int physical;           /* distinct physical cores among them */
-    int quota;              /* cgroup CPU quota rounded up to whole CPUs; 0 = none */
-    int cpus[CF_MAX_CPUS];  /* allowed CPUs, one per physical core first, then the SMT siblings */
+    int allowed;           /* CPUs in the affinity mask */
+    int physical;          /* distinct physical cores among them */
+    int quota;             /* cgroup CPU quota rounded up to whole CPUs; 0 = none */
+    int cpus[CF_MAX_CPUS]; /* allowed CPUs, one per physical core first, then the SMT siblings */
 } cf_topology;
 
 /*

@@ -38,13 +38,14 @@ static int64_t find_bad_float(const uint8_t *data, uint64_t bytes)
 
 static int not_finite(const cflow_model *model, const cf_tensor *tensor, uint64_t row, uint64_t block)
 {
-    return cf_fail(CFLOW_ERR_NONFINITE, "%s: tensor %s: a scale or value that is not finite in the 16 rows from %llu, block %llu",
+    return cf_fail(CFLOW_ERR_NONFINITE,
+                   "%s: tensor %s: a scale or value that is not finite in the 16 rows from %llu, block %llu",
                    model->path, tensor->name, (unsigned long long)row, (unsigned long long)block);
 }
 
 /* One group of 16 rows: its scales and minima, or its values. row, column: its first, for the message. */
-static int check_group(const cflow_model *model, const cf_tensor *tensor, const uint8_t *group, uint32_t blocks, uint64_t row,
-                       uint64_t column)
+static int check_group(const cflow_model *model, const cf_tensor *tensor, const uint8_t *group, uint32_t blocks,
+                       uint64_t row, uint64_t column)
 {
     const int type = (int)tensor->type;
     const size_t head_bytes = cf_group_head_bytes(type, blocks);
@@ -82,7 +83,8 @@ static int check_matrix(const cflow_model *model, const cf_tensor *tensor, const
             for (uint32_t part = 0; part < tensor->parts; part++) {
                 const uint32_t groups = cf_tiles_groups(&tiles, part, stripe);
                 for (uint32_t group = 0; group < groups && status == CFLOW_OK; group++) {
-                    status = check_group(model, tensor, data, blocks, stripe * tiles.tile_rows + group * CF_GROUP_ROWS, column);
+                    status = check_group(model, tensor, data, blocks, stripe * tiles.tile_rows + group * CF_GROUP_ROWS,
+                                         column);
                     data += cf_group_bytes((int)tensor->type, blocks);
                 }
             }
@@ -103,7 +105,8 @@ int cflow_model_verify(const cflow_model *model, const volatile int *cancel)
         const cf_tensor *tensor = &model->tensors[i];
         const uint8_t *data = model->map + tensor->offset;
         if (cancel != NULL && *cancel != 0) {
-            return cf_fail(CFLOW_ERR_CANCELLED, "verification cancelled after %u of %u tensors", i, model->tensor_count);
+            return cf_fail(CFLOW_ERR_CANCELLED, "verification cancelled after %u of %u tensors", i,
+                           model->tensor_count);
         }
         if (cf_xxh64_of(data, tensor->bytes) != tensor->hash) {
             return cf_fail(CFLOW_ERR_CHECKSUM, "%s: tensor %s does not match its hash", model->path, tensor->name);

@@ -21,5 +21,11 @@ def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
 
 def run_claims(*arguments: str, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        command(*arguments), cwd=ROOT, env=environment(env), capture_output=True, text=True, timeout=600, check=False
+        command(*arguments),
+        cwd=ROOT,
+        env=environment(env),
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
     )

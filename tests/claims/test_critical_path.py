@@ -68,7 +68,14 @@ def test_every_step_of_a_path_is_a_dependency(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "mib"),
-    [("arch1", 9.0), ("arch2_4_combined", 4.5), ("arch2_4_sync", 4.5), ("arch3", 9.0), ("arch4", 9.0), ("arch5", 14.0625)],
+    [
+        ("arch1", 9.0),
+        ("arch2_4_combined", 4.5),
+        ("arch2_4_sync", 4.5),
+        ("arch3", 9.0),
+        ("arch4", 9.0),
+        ("arch5", 14.0625),
+    ],
 )
 def test_law_of_the_schedule_is_that_of_the_geometry(tmp_path: Path, name: str, mib: float) -> None:
     geometry = Geometry.named(name)
@@ -91,7 +98,8 @@ def test_delays_merge_phases_and_keep_pieces(tmp_path: Path) -> None:
 
 def test_no_file_of_weights_is_left(tmp_path: Path) -> None:
     with schedule_session(Geometry.named("arch2_4_8k_16l"), tmp_path) as session:
-        assert sum(piece.weights for piece in session.schedule()) == 16 * (
-            4 * 8192**2 + 3 * 8192 * 32768 + 2 * 3 * 8192 * 4096 + 8 * 8192
-        ) + 50257 * 8192
+        assert (
+            sum(piece.weights for piece in session.schedule())
+            == 16 * (4 * 8192**2 + 3 * 8192 * 32768 + 2 * 3 * 8192 * 4096 + 8 * 8192) + 50257 * 8192
+        )
     assert not list(tmp_path.iterdir())

@@ -19,7 +19,12 @@ MUTANTS = {
     "read_all_experts": (("7.traffic", "7.law"), ()),
 }
 # What the right engine says, so that a verdict that is always the same cannot pass for a caught mutant.
-HEALTHY = {"3.agree_q8": "SUPPORTED", "3.agree_f32": "SUPPORTED", "7.law": "SUPPORTED", "7.traffic": "SUPPORTED"}
+HEALTHY = {
+    "3.agree_q8": "SUPPORTED",
+    "3.agree_f32": "SUPPORTED",
+    "7.law": "SUPPORTED",
+    "7.traffic": "SUPPORTED",
+}
 
 
 def verdicts(out: Path) -> dict[str, tuple[str, float]]:
@@ -59,5 +64,5 @@ def test_mutant_is_caught(tmp_path: Path, mutant: str) -> None:
     for name in untouched:
         assert found[name][0] == HEALTHY[name], name
     if mutant == "delay_off_by_one":
-        # The verdict is REFUTED either way; the wrong schedule shows in the figure: no delay of the dense FFN is left.
+        # REFUTED either way: the wrong schedule shows in the figure, no delay of the dense FFN is left.
         assert found["7.path"][1] == pytest.approx(1.0)

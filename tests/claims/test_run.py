@@ -73,7 +73,12 @@ def test_ctrl_c_keeps_what_was_measured_and_resume_goes_on(tmp_path: Path) -> No
     out = tmp_path / "run"
     selection = ("--only", "7.law", "--only", "3.speed", "--out", str(out), "--record-only")
     process = subprocess.Popen(
-        command(*selection), cwd=ROOT, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        command(*selection),
+        cwd=ROOT,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
     )
     results = out / "results.json"
     deadline = time.monotonic() + 120

@@ -1,8 +1,7 @@
-"""The C engine's forward pass against the NumPy reference, and its own invariants: threads, fusion, instruction sets."""
+"""The C engine's forward pass against the NumPy reference, and its invariants: threads, fusion, residency."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -72,13 +71,15 @@ def test_scalar_kernels_equal_the_reference(architecture: Path) -> None:
 
 @pytest.mark.parametrize("route", list(Route))
 @pytest.mark.parametrize(("dense_delay", "expert_delay"), DELAYS)
-def test_delays_equal_the_reference(standard: Path, dense_delay: int, expert_delay: int, route: Route) -> None:
+def test_delays_equal_the_reference(
+    standard: Path, dense_delay: int, expert_delay: int, route: Route
+) -> None:
     schedule = {"dense_delay": dense_delay, "expert_delay": expert_delay, "route": route}
     check_against_reference(standard, dict(schedule), q8_activations=0, kv_f32=1, **schedule)
 
 
 def test_q8_activations_and_f16_cache_equal_the_reference_that_rounds_alike(standard: Path) -> None:
-    # A value within float error of a rounding boundary may fall to the other side and move what follows by a code:
+    # A value within float error of a rounding boundary may fall to its other side and move what follows:
     # most tokens agree to float precision, none differs by more than rounding itself does.
     rounded = Reference(load_weights(standard), activations="q8", kv="f16")
     exact = Reference(load_weights(standard))
@@ -94,7 +95,9 @@ def test_q8_activations_and_f16_cache_equal_the_reference_that_rounds_alike(stan
 
 @pytest.mark.parametrize("kind", list(Type))
 def test_every_weight_type(folder: Path, kind: Type) -> None:
-    path = write_random_model(folder / f"{kind.name}.cflow", Geometry.named("tiny_standard"), seed=3, types=_types(kind))
+    path = write_random_model(
+        folder / f"{kind.name}.cflow", Geometry.named("tiny_standard"), seed=3, types=_types(kind)
+    )
     check_against_reference(path, {}, q8_activations=0, kv_f32=1)
 
 
@@ -104,13 +107,20 @@ def _types(kind: Type) -> dict[Role, Type]:
 
 def test_biases_tied_head_and_odd_tiles(folder: Path) -> None:
     path = write_random_model(
-        folder / "dense.cflow", Geometry.named("tiny_dense"), seed=5, tile_rows=48, tile_cols=96, qkv_bias=True
+        folder / "dense.cflow",
+        Geometry.named("tiny_dense"),
+        seed=5,
+        tile_rows=48,
+        tile_cols=96,
+        qkv_bias=True,
     )
     check_against_reference(path, {}, q8_activations=0, kv_f32=1)
 
 
 @pytest.mark.parametrize("q8", [0, 1])
-def test_results_are_bit_identical_for_any_thread_count_fusion_and_residency(architecture: Path, q8: int) -> None:
+def test_results_are_bit_identical_for_any_thread_count_fusion_and_residency(
+    architecture: Path, q8: int
+) -> None:
     with Model(architecture) as model:
 
         def run(**options: int | str) -> tuple[bytes, list[int]]:
@@ -131,7 +141,13 @@ def test_results_are_bit_identical_for_any_thread_count_fusion_and_residency(arc
 @pytest.mark.parametrize("rows_per_pass", [1, 2, 4, 8])
 def test_row_major_twins(standard: Path, rows_per_pass: int) -> None:
     check_against_reference(
-        standard, {}, q8_activations=0, kv_f32=1, layout="row_major", residency="copy", rows_per_pass=rows_per_pass
+        standard,
+        {},
+        q8_activations=0,
+        kv_f32=1,
+        layout="row_major",
+        residency="copy",
+        rows_per_pass=rows_per_pass,
     )
 
 
@@ -163,8 +179,6 @@ def test_equal_router_logits_choose_the_lower_indices(folder: Path) -> None:
         experts, weights = session.routing()
         assert (experts == [0, 1]).all()
         np.testing.assert_allclose(weights, 0.5, rtol=1e-6)  # renormalised over the chosen two
-
-
 
 
 @st.composite

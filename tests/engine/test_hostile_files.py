@@ -1,5 +1,7 @@
-"""Files that lie: every field of header and tables is changed with its hash made right again, so that only the value
-itself can be refused. Opening must fail with an error that names what is wrong, or give a model that can be closed."""
+"""Files that lie: every field of header and tables is changed and its hash made right again.
+
+Only the value itself can be refused then, by an error that names it.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from engine.enums import Param
-from engine.errors import ChecksumError, CflowError, FormatError
+from engine.errors import CflowError, ChecksumError, FormatError
 from engine.geometry import Geometry
 from engine.layout import EXPERT_ENTRY, HASH_OFFSET, HEADER_BYTES, PARAMS_OFFSET, TENSOR_ENTRY
 from engine.model import Model
@@ -117,8 +119,14 @@ CHANGES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "tensor past the end": (tensor(0, 56, "Q", 1 << 62), "outside the data"),
     "tensor before the data": (tensor(0, 56, "Q", 0), "outside the data"),
     "wrong length": (tensor(0, 64, "Q", 64), "64 bytes, its shape takes"),
-    "name without an end": (lambda d: d[: TABLE + 80] + b"x" * 48 + d[TABLE + 128 :], "its name is not terminated"),
-    "name with a control character": (lambda d: d[: TABLE + 80] + b"\x1b" + d[TABLE + 81 :], "printable ASCII"),
+    "name without an end": (
+        lambda d: d[: TABLE + 80] + b"x" * 48 + d[TABLE + 128 :],
+        "its name is not terminated",
+    ),
+    "name with a control character": (
+        lambda d: d[: TABLE + 80] + b"\x1b" + d[TABLE + 81 :],
+        "printable ASCII",
+    ),
     "expert offset": (expert(0, 4096), "expert table entry 0"),
     "expert length": (expert(8, (1 << 64) - 4096), "expert table entry 0"),
 }

@@ -1,7 +1,6 @@
 """Opening, reading and verifying models through the C library."""
 
 import signal
-import threading
 from pathlib import Path
 
 import numpy as np
@@ -162,7 +161,9 @@ def test_verify_can_be_interrupted(tmp_path: Path) -> None:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
-    assert "cflow-verify" not in {thread.name for thread in threading.enumerate()}
+    # Closing has waited for the C call, which would have read an unmapped file; the next verification passes.
+    with Model(big) as model:
+        model.verify()
 
 
 def test_unverified_non_finite_scale_ends_the_token(path: Path, tmp_path: Path) -> None:

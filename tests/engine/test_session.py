@@ -4,6 +4,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import pytest
@@ -174,15 +175,80 @@ def test_ctrl_c_ends_the_call_and_leaves_a_usable_session(slow_model: Model) -> 
             assert np.array_equal(session.decode(PROMPT), expected)
 
 
-def test_a_storm_of_ctrl_c_is_survived(slow_model: Model) -> None:
+class Interrupting:
+    """The library, with Ctrl-C before and after chosen functions, as often as the dictionaries say."""
+
+    def __init__(self, library: Any, before: dict[str, int], after: dict[str, int]) -> None:
+        self._library, self._before, self._after = library, before, after
+        self.interruptions = 0
+
+    def __getattr__(self, name: str) -> Any:
+        function = getattr(self._library, name)
+
+        def call(*arguments: Any) -> Any:
+            self._perhaps_interrupt(name, self._before)
+            result = function(*arguments)
+            self._perhaps_interrupt(name, self._after)
+            return result
+
+        return call
+
+    def _perhaps_interrupt(self, name: str, left: dict[str, int]) -> None:
+        if left.get(name, 0) > 0:
+            left[name] -= 1
+            self.interruptions += 1
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({"cflow_session_wait": 1}, {}),
+        ({"cflow_session_wait": 4}, {}),
+        ({"cflow_session_wait": 1, "cflow_session_cancel": 3}, {}),
+        ({"cflow_session_wait": 1}, {"cflow_session_cancel": 3}),
+    ],
+)
+def test_more_ctrl_c_while_the_work_is_being_ended(
+    slow_model: Model, monkeypatch: pytest.MonkeyPatch, before: dict[str, int], after: dict[str, int]
+) -> None:
+    wanted = sum(before.values()) + sum(after.values())
     with Session(slow_model) as session:
         expected = session.decode(PROMPT)
-        for _ in range(5):
-            session.reset()
-            with pytest.raises(KeyboardInterrupt), alarm(_interrupt, 0.01, 0.0005):
+        library = Interrupting(session._library, dict(before), dict(after))
+        monkeypatch.setattr(session, "_library", library)
+        session.reset()
+        # The handler returns; the first raise comes from the waiting that follows.
+        with pytest.raises(KeyboardInterrupt), alarm(lambda: None, 0.02, 0.02):
+            session.generate(1, 4096)
+        assert library.interruptions == wanted
+        session.reset()
+        assert np.array_equal(session.decode(PROMPT), expected)
+
+
+def test_work_that_was_left_behind_is_ended_by_the_next_call(
+    slow_model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Session(slow_model) as session:
+        expected = session.decode(PROMPT)
+        session.reset()
+        with monkeypatch.context() as patched:
+            patched.setattr(session, "_settle", lambda: None)
+            with pytest.raises(KeyboardInterrupt), alarm(_interrupt, 0.02):
                 session.generate(1, 4096)
         session.reset()
         assert np.array_equal(session.decode(PROMPT), expected)
+
+
+def test_closing_ends_work_that_was_left_behind(slow_model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    session = Session(slow_model)
+    monkeypatch.setattr(session, "_settle", lambda: None)
+    with pytest.raises(KeyboardInterrupt), alarm(_interrupt, 0.02):
+        session.generate(1, 4096)
+    session.close()
+    session.cancel()
+    with pytest.raises(ArgumentError, match="the session is closed"):
+        session.reset()
 
 
 def test_cancel_from_another_thread(slow_model: Model) -> None:

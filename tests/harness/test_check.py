@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,8 +13,11 @@ from typing import Any
 import pytest
 
 import harness.check as module
+from harness import registry
 from harness.check import check
 from harness.errors import ResultsError
+from harness.kinds import VERDICTS
+from harness.verdict import combine
 from tests.harness.make_sample import SAMPLE_DIR
 
 Data = dict[str, Any]
@@ -102,6 +106,18 @@ def test_importing_it_loads_no_judge() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=Path.cwd()
     )
     assert done.stdout.split() == ["harness.check", "harness.check_rounds", "harness.errors"]
+
+
+def test_limits_are_repeated_and_equal() -> None:
+    assert module._DEFAULT_GUARD == registry.DEFAULT_GUARD
+
+
+def test_precedence_is_that_of_the_verdict_rules() -> None:
+    for size in range(1, len(VERDICTS) + 1):
+        for found in itertools.permutations(VERDICTS, size):
+            assert module._worst(found) == combine(found)
+    assert module._worst([None, "SUPPORTED"]) == "SUPPORTED"
+    assert module._worst([None]) is None
 
 
 # --- edited results ---
