@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from harness.check import check
-from tests.claims.running import ROOT, run_claims
+from tests.claims.running import run_claims
+from tools.build_engine import build_engine
 
 pytestmark = pytest.mark.no_sanitizer
 
@@ -40,14 +40,6 @@ def measured(out: Path, checks: tuple[str, ...], library: Path | None) -> dict[s
     return verdicts(out)
 
 
-def build(mutant: str, folder: Path) -> Path:
-    configure = ["cmake", "-S", str(ROOT), "-B", str(folder), f"-DCFLOW_MUTANT={mutant}"]
-    for step in (configure, ["cmake", "--build", str(folder), "--parallel", "2", "--target", "cflow"]):
-        done = subprocess.run(step, capture_output=True, text=True, timeout=600, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
-    return folder / "libcflow.so"
-
-
 def test_the_right_engine_is_supported(tmp_path: Path) -> None:
     found = measured(tmp_path / "run", (*HEALTHY, "7.path"), None)
     assert {name: found[name][0] for name in HEALTHY} == HEALTHY
@@ -57,7 +49,7 @@ def test_the_right_engine_is_supported(tmp_path: Path) -> None:
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_mutant_is_caught(tmp_path: Path, mutant: str) -> None:
     turned, untouched = MUTANTS[mutant]
-    library = build(mutant, tmp_path / "build")
+    library = build_engine(tmp_path / "build", {"CFLOW_MUTANT": mutant})
     found = measured(tmp_path / "run", (*turned, *untouched), library)
     for name in turned:
         assert found[name][0] == "REFUTED", name
