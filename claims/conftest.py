@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -10,7 +12,7 @@ import pytest
 
 from claims.run import REGISTRY_PATH, ClaimsRun, Found, Settings, UnfitError
 from engine.errors import CflowError
-from harness.errors import HarnessError
+from harness.errors import HarnessError, ResultsError
 from harness.kinds import INCONCLUSIVE, NOT_MEASURABLE, PROFILE_NAMES, REFUTED, Verdict
 from harness.profiles import DEFAULT_PROFILE
 from harness.registry import load_registry
@@ -95,13 +97,24 @@ def _partial(items: Sequence[pytest.Item]) -> tuple[str, ...] | None:
     return None if selected.issuperset(declared) else tuple(name for name in declared if name in selected)
 
 
+def _allowed_threads(wanted: int | None) -> int | None:
+    """At most one worker per CPU that this process may use; a warning says so when more were asked for."""
+    allowed = len(os.sched_getaffinity(0))
+    if wanted is not None and wanted > allowed:
+        warnings.warn(
+            f"--threads {wanted}: {allowed} CPUs are allowed here, {allowed} are used", stacklevel=2
+        )
+        return allowed
+    return wanted
+
+
 @pytest.fixture(scope="session")
 def claims_run(request: pytest.FixtureRequest) -> ClaimsRun:
     """The run of this session; a machine or folder that cannot take it ends pytest with exit code 2."""
     config = request.config
     settings = Settings(
         profile=config.getoption("profile"),
-        threads=config.getoption("threads"),
+        threads=_allowed_threads(config.getoption("threads")),
         out=config.getoption("out"),
         resume=config.getoption("resume"),
         only=_partial(request.session.items),
@@ -124,7 +137,11 @@ def measure(request: pytest.FixtureRequest, claims_run: ClaimsRun) -> Iterator[M
     def run_check(produce: Callable[[], Found], limits: Sequence[str] = ()) -> None:
         if claims_run.profile not in claims_run.registry.check(check_id).budget_s:
             pytest.skip(f"not part of profile {claims_run.profile}")
-        verdict, reason = claims_run.measure(check_id, produce, limits)
+        try:
+            verdict, reason = claims_run.measure(check_id, produce, limits)
+        except (ResultsError, CflowError, OSError) as error:
+            # A full disk, a model that cannot be made, memory that is not there: what was measured is kept.
+            refuse(f"{check_id}: {error}")
         judge(verdict, reason, config)
 
     yield run_check

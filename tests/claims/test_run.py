@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import time
@@ -96,6 +97,38 @@ def test_ctrl_c_keeps_what_was_measured_and_resume_goes_on(tmp_path: Path) -> No
     assert {record["id"] for record in resumed["checks"]} == {"7.law", "3.speed"}
     assert measured <= {"7.law", "3.speed"}
     assert check(out)["problems"] == []
+
+
+def test_more_threads_than_cpus_are_cut_with_a_warning(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    done = run_claims("--out", str(out), "--threads", "200", "--only", "7.traffic")
+    assert done.returncode == 0, done.stdout + done.stderr
+    allowed = len(os.sched_getaffinity(0))
+    assert f"--threads 200: {allowed} CPUs are allowed here" in done.stdout
+    assert harness.load(out).run["options"]["threads"] == allowed
+
+
+def test_a_full_disk_ends_with_2_and_keeps_the_results(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    # No file may grow beyond 1 MB: the model of 7.traffic cannot be written, results.json can.
+    limited = "import resource, sys, pytest; resource.setrlimit(resource.RLIMIT_FSIZE, (10**6, 10**6)); "
+    limited += (
+        "import signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); sys.exit(pytest.main(sys.argv[1:]))"
+    )
+    words = command("--out", str(out), "--only", "3.agree_q8", "--only", "7.traffic")
+    done = subprocess.run(
+        [words[0], "-c", limited, *words[3:]],
+        cwd=ROOT,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert "cflow: 7.traffic: " in done.stdout + done.stderr
+    assert harness.load(out).verdict("3.agree_q8")[0] == "SUPPORTED"
+    assert harness.load(out).record("7.traffic") is None
+    assert not [path.name for path in (tmp_path / "models").iterdir()]
 
 
 def test_budgets_fit_the_profiles() -> None:
