@@ -297,6 +297,7 @@ def checked_specs(hparams: Hyperparameters, specs: Iterable[TensorSpec]) -> tupl
         if spec.key in given:
             raise ArgumentError(f"{spec.name}: is given twice")
         given[spec.key] = spec
+    given_kind: dict[tuple[Role, int | None], TensorSpec] = {}
     ordered = []
     for key in _keys_in_file_order(hparams):
         found = given.pop(key, None)
@@ -312,6 +313,12 @@ def checked_specs(hparams: Hyperparameters, specs: Iterable[TensorSpec]) -> tupl
             )
         if found.kind is not Type.F32 and (found.is_vector or found.role is Role.ROUTER):
             raise ArgumentError(f"{found.name}: is {found.kind.name.lower()}, must be f32")
+        first = given_kind.setdefault((found.role, found.block), found) if found.expert is not None else found
+        if found.kind is not first.kind:
+            raise ArgumentError(
+                f"{found.name}: is {found.kind.name.lower()}, {first.name} is {first.kind.name.lower()}; "
+                "the experts of a block have one type"
+            )
         ordered.append(found)
     if given:
         unexpected = next(iter(given.values()))

@@ -3,13 +3,14 @@
  *
  * CONVENTIONS
  *   Status      Every function that can fail returns a cflow_status (0 = CFLOW_OK). cflow_last_error() then gives
- *               one sentence, valid on the calling thread until its next failing call.
+ *               one sentence, valid on the calling thread until its next call into the library.
  *   Handles     Opaque. The caller of *_create / *_open owns the handle and must pass it to *_destroy / *_close once.
  *               Passing NULL to *_destroy / *_close is allowed; passing NULL elsewhere gives CFLOW_ERR_ARGUMENT.
  *   Buffers     Owned by the caller; the library keeps no pointer to them after the call returns.
  *   Threads     A model may be shared by any number of sessions and threads. A session, pool or options handle is used
  *               by one thread at a time, except cflow_session_cancel(), which is async-signal-safe.
  *   Side effects The library never prints, aborts, exits, or changes a signal handler, locale or floating-point mode.
+ *               Its workers block all signals: handlers run on the threads of the application alone.
  *   Units       Names end in their unit: _bytes, _ns (CLOCK_MONOTONIC), _rows. MiB is 2^20 bytes.
  *   Structs     No struct crosses this interface: parameters, counters and pieces are read as integers by index, and
  *               every index has a name (cflow_*_name), so that a caller never depends on a C layout.
@@ -106,7 +107,8 @@ typedef enum cflow_status {
     CFLOW_ERR_CONTEXT = 7,     /* the token does not fit in the context length */
     CFLOW_ERR_NONFINITE = 8,   /* a non-finite value reached the logits; the message names the layer */
     CFLOW_ERR_CANCELLED = 9,   /* cflow_session_cancel() ended the call; the session is at the last whole token */
-    CFLOW_ERR_INTERRUPTED = 10 /* a signal arrived while waiting; the work goes on: call cflow_session_wait() */
+    CFLOW_ERR_INTERRUPTED = 10 /* a signal may have arrived while waiting (also given every 100 ms, for handlers that
+                                  restart system calls); the work goes on: call cflow_session_wait() */
 } cflow_status;
 
 CFLOW_API int cflow_abi_version(void);
@@ -196,7 +198,8 @@ typedef enum cflow_role {
     CFLOW_ROLE_REGISTER = 10,       /* vector d_model: w of arch3, a = sigmoid(w) */
     CFLOW_ROLE_OUTPUT_NORM = 11,    /* vector d_model; gain of Nz */
     CFLOW_ROLE_HEAD = 12,           /* [vocab x d_model]; absent when tied */
-    CFLOW_ROLE_EXPERT_GATE_UP = 13, /* 2 parts: [expert_hidden | expert_hidden] x d_model */
+    CFLOW_ROLE_EXPERT_GATE_UP = 13, /* 2 parts: [expert_hidden | expert_hidden] x d_model; one type for the experts of a
+                                       block, and one for their down matrices */
     CFLOW_ROLE_EXPERT_DOWN = 14,    /* [d_model x expert_hidden] */
     CFLOW_ROLE_COUNT = 15
 } cflow_role;
@@ -268,18 +271,20 @@ typedef enum cflow_prefetch {
 } cflow_prefetch;
 
 typedef enum cflow_option {
-    CFLOW_OPTION_ISA = 0,            /* cflow_isa; default cflow_isa_default() */
-    CFLOW_OPTION_THREADS = 1,        /* 1 .. 256; default cflow_threads_default() */
-    CFLOW_OPTION_PIN = 2,            /* 1 (default) = pin each worker to its own physical core */
+    CFLOW_OPTION_ISA = 0,     /* cflow_isa; default cflow_isa_default() */
+    CFLOW_OPTION_THREADS = 1, /* 1 .. 256; default cflow_threads_default() */
+    CFLOW_OPTION_PIN = 2,     /* 1 (default) = pin each worker to a CPU of its own, physical cores first; resolves to
+                                        0 when there are more workers than allowed CPUs */
     CFLOW_OPTION_Q8_ACTIVATIONS = 3, /* 1 (default) = activations quantised to 8 bits in blocks of 32; 0 = f32 */
-    CFLOW_OPTION_FUSED = 4,  /* 1 (default) = q/k/v and gate/up share each activation load; 0 = one after another */
+    CFLOW_OPTION_FUSED = 4,  /* tiled only: 1 (default) = q/k/v and gate/up share each activation load; 0 = one after
+                                another */
     CFLOW_OPTION_LAYOUT = 5, /* cflow_layout */
     CFLOW_OPTION_ROWS_PER_PASS = 6,  /* row-major only: 1 (default), 2, 4 or 8 */
     CFLOW_OPTION_RESIDENCY = 7,      /* cflow_residency; default mmap */
     CFLOW_OPTION_PREFETCH_HINT = 8,  /* cflow_prefetch; default T0 */
     CFLOW_OPTION_PREFETCH_BYTES = 9, /* distance ahead of the load, 64 .. 1 MiB; default 4,096 */
     CFLOW_OPTION_KV_F32 = 10,        /* 1 = KV cache in f32; 0 (default) = f16 */
-    CFLOW_OPTION_CONTEXT = 11,       /* positions to reserve, 1 .. the model's context; default the model's */
+    CFLOW_OPTION_CONTEXT = 11,       /* positions to reserve, 1 .. the model's context; -1 (default) = the model's */
     CFLOW_OPTION_DENSE_DELAY =
         12, /* overrides the file: the same weights under another schedule; -1 (default) = file */
     CFLOW_OPTION_EXPERT_DELAY = 13,     /* likewise */
@@ -324,14 +329,20 @@ CFLOW_API int cflow_session_generate(cflow_session *session, int32_t token, size
                                      uint64_t *ns_out);
 /* Goes on waiting after CFLOW_ERR_INTERRUPTED; the buffers of the interrupted call must still be valid. */
 CFLOW_API int cflow_session_wait(cflow_session *session);
-/* Async-signal-safe. Ends the call in progress, or the next one when none is, at the next phase boundary. */
+/*
+ * Async-signal-safe. Ends the call in progress, or the next one when none is, at the next phase boundary. A request that
+ * arrives after the last phase of a call ends with that call, which succeeds.
+ */
 CFLOW_API void cflow_session_cancel(cflow_session *session);
-/* Logits of the last token, vocab floats. */
+/*
+ * Logits of the last token, vocab floats. Like routing and residual norms: ARGUMENT before the first token, after a reset,
+ * after a call that did not end well, and while a call is in progress.
+ */
 CFLOW_API int cflow_session_logits(const cflow_session *session, float *logits_out);
 
 /*
  * Draws from softmax(logits / temperature) cut to the top_k largest (0 = all) and then to the smallest set whose
- * probability reaches top_p (1 = all). temperature 0 = argmax. rng_state: 64 bits, advanced by one draw; any value.
+ * probability reaches top_p (1 = all). temperature 0 = argmax. rng_state: 64 bits, advanced by one draw (none at temperature 0); any value.
  */
 CFLOW_API int cflow_sample(const float *logits, uint32_t vocab, float temperature, uint32_t top_k, float top_p,
                            uint64_t *rng_state, int32_t *token_out);
@@ -340,7 +351,8 @@ CFLOW_API int cflow_sample(const float *logits, uint32_t vocab, float temperatur
 
 /*
  * Totals since creation or cflow_session_counters_reset(). Bytes are added by the workers where they call a kernel,
- * padding included. Nanoseconds of a stream are summed over the workers ("thread-nanoseconds").
+ * padding included. Nanoseconds of a stream are summed over the workers ("thread-nanoseconds"). A token that ends in an
+ * error counts its bytes, stream times and phases so far, but neither TOKENS nor WALL_NS. Not while a call is in progress.
  */
 typedef enum cflow_counter {
     CFLOW_COUNTER_TOKENS = 0,
@@ -496,7 +508,7 @@ CFLOW_API int cflow_probe_read(cflow_pool *pool, const cflow_arena *arena, int p
 CFLOW_API int cflow_probe_flops(cflow_pool *pool, int isa, uint64_t iterations, uint64_t *flops_out, uint64_t *ns_out);
 /*
  * Pass over a matrix in the arena (filled by the caller) by all workers, rows split as in a session. y_out: rows floats.
- * hint, distance: as CFLOW_OPTION_PREFETCH_*.
+ * hint, distance (0 .. 1 MiB): as CFLOW_OPTION_PREFETCH_*; row-major kernels take none.
  */
 CFLOW_API int cflow_probe_gemv(cflow_pool *pool, const cflow_arena *arena, uint32_t kernel, uint64_t rows,
                                uint64_t columns, uint32_t tile_rows, uint32_t tile_cols, int hint, int64_t distance,

@@ -71,9 +71,10 @@ static void run_norm(cflow_session *session, cf_worker *worker, const cf_op *op)
     float *normed = act_of(session, worker, op->output[0]).f32;
     const float *gain = (const float *)(const void *)cf_tensor_data(session, op->vector);
     const uint32_t d = session->model->param[CFLOW_PARAM_D_MODEL];
-    if (!cf_vector_rmsnorm(normed, input_of(session, worker, op, 0), gain, d, session->model->rms_eps) &&
-        worker->bad_layer == CF_NONE) {
-        worker->bad_layer = op->layer == CF_NONE ? session->model->param[CFLOW_PARAM_LAYERS] : op->layer;
+    if (!cf_vector_rmsnorm(normed, input_of(session, worker, op, 0), gain, d, session->model->rms_eps)) {
+        const uint32_t layer = op->layer == CF_NONE ? session->model->param[CFLOW_PARAM_LAYERS] : op->layer;
+        /* Phases of delayed models mix layers: the lowest counts, not the first that was run. */
+        worker->bad_layer = layer < worker->bad_layer ? layer : worker->bad_layer;
     }
     prepare_act(session, worker, op->output[0], normed);
 }

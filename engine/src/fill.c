@@ -16,9 +16,6 @@ static const float Q8_DEVIATION = 73.4676800f;
 
 static void store_u64(uint8_t *at, uint64_t value)
 {
-#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
-    value = __builtin_bswap64(value);
-#endif
     memcpy(at, &value, sizeof value);
 }
 

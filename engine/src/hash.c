@@ -20,9 +20,6 @@ static uint64_t load_u64(const uint8_t *bytes)
 {
     uint64_t value;
     memcpy(&value, bytes, sizeof value);
-#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
-    value = __builtin_bswap64(value);
-#endif
     return value;
 }
 
@@ -30,9 +27,6 @@ static uint64_t load_u32(const uint8_t *bytes)
 {
     uint32_t value;
     memcpy(&value, bytes, sizeof value);
-#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
-    value = __builtin_bswap32(value);
-#endif
     return value;
 }
 

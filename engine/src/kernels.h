@@ -14,6 +14,10 @@
 
 #include "cflow.h"
 
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "the engine reads little-endian files in place: big-endian processors are not supported"
+#endif
+
 #define CF_BLOCK 32u      /* columns that share a scale */
 #define CF_GROUP_ROWS 16u /* rows of a group */
 #define CF_MAX_PARTS 3u

@@ -379,7 +379,8 @@ static int index_tensors(cflow_model *model)
 
 static int parse_experts(cflow_model *model, const uint8_t *table)
 {
-    const uint32_t count = model->param[CFLOW_PARAM_BLOCKS] * model->param[CFLOW_PARAM_EXPERTS];
+    const uint32_t experts = model->param[CFLOW_PARAM_EXPERTS];
+    const uint32_t count = model->param[CFLOW_PARAM_BLOCKS] * experts;
     for (uint32_t i = 0; i < count; i++, table += EXPERT_ENTRY_BYTES) {
         cf_expert_blob *blob = &model->experts[i];
         blob->offset = get_u64(table);
@@ -387,6 +388,14 @@ static int parse_experts(cflow_model *model, const uint8_t *table)
         blob->hash = get_u64(table + 16);
         const cf_tensor *gate_up = model->bank[(size_t)i * 2];
         const cf_tensor *down = model->bank[(size_t)i * 2 + 1];
+        /* The schedule is made before the router chooses: the experts of a block must be read alike. */
+        const cf_tensor *const *first = (const cf_tensor *const *)model->bank + (size_t)(i - i % experts) * 2;
+        if (gate_up->type != first[0]->type || down->type != first[1]->type) {
+            return cf_fail(CFLOW_ERR_FORMAT,
+                           "%s: tensors %s (%s, %s) and %s (%s, %s): the experts of a block have one type", model->path,
+                           gate_up->name, cflow_type_name((int)gate_up->type), cflow_type_name((int)down->type),
+                           first[0]->name, cflow_type_name((int)first[0]->type), cflow_type_name((int)first[1]->type));
+        }
         const uint64_t down_at = (gate_up->bytes + ALIGN_TENSOR - 1) / ALIGN_TENSOR * ALIGN_TENSOR;
         if (blob->offset % ALIGN_EXPERT != 0 ||
             !region_inside(blob->offset, blob->bytes, model->data_offset, model->file_bytes) ||
@@ -691,8 +700,13 @@ int cflow_model_tokenizer(const cflow_model *model, const char **json_out, uint6
     if (model == NULL || json_out == NULL || bytes_out == NULL) {
         return cf_fail(CFLOW_ERR_ARGUMENT, "cflow_model_tokenizer: NULL argument");
     }
+    *json_out = "";
+    *bytes_out = 0;
+    if (model->tokenizer_bytes == 0) {
+        return CFLOW_OK;
+    }
     const uint8_t *json = model->map + model->tokenizer_offset;
-    if (model->tokenizer_bytes > 0 && cf_xxh64_of(json, (size_t)model->tokenizer_bytes) != model->tokenizer_hash) {
+    if (cf_xxh64_of(json, (size_t)model->tokenizer_bytes) != model->tokenizer_hash) {
         return cf_fail(CFLOW_ERR_CHECKSUM, "%s: the tokenizer does not match its hash", model->path);
     }
     *json_out = (const char *)json;

@@ -8,20 +8,18 @@
 
 /* ---- growing arrays ---------------------------------------------------------------------------------------- */
 
-/* Makes room for one more item. */
-static int reserve(void **items, uint32_t count, uint32_t *capacity, size_t item_bytes)
+/* The array with room for one more item, perhaps moved; NULL when memory is out, and the old one still stands. */
+static void *reserve(void *items, uint32_t count, uint32_t *capacity, size_t item_bytes)
 {
     if (count < *capacity) {
-        return 1;
+        return items;
     }
     const uint32_t wanted = *capacity == 0 ? 256 : *capacity * 2;
-    void *grown = realloc(*items, (size_t)wanted * item_bytes);
-    if (grown == NULL) {
-        return 0;
+    void *grown = realloc(items, (size_t)wanted * item_bytes);
+    if (grown != NULL) {
+        *capacity = wanted;
     }
-    *items = grown;
-    *capacity = wanted;
-    return 1;
+    return grown;
 }
 
 static void out_of_memory(cf_builder *b)
@@ -35,10 +33,12 @@ static uint32_t new_value(cf_builder *b, cf_value_kind kind, uint64_t columns)
     if (b->status != CFLOW_OK) {
         return CF_NONE;
     }
-    if (!reserve((void **)&plan->values, plan->value_count, &plan->value_capacity, sizeof *plan->values)) {
+    cf_value *values = reserve(plan->values, plan->value_count, &plan->value_capacity, sizeof *values);
+    if (values == NULL) {
         out_of_memory(b);
         return CF_NONE;
     }
+    plan->values = values;
     cf_value *value = &plan->values[plan->value_count];
     memset(value, 0, sizeof *value);
     value->kind = kind;
@@ -52,10 +52,12 @@ static cf_op *new_op(cf_builder *b, cf_op_kind kind)
     if (b->status != CFLOW_OK) {
         return NULL;
     }
-    if (!reserve((void **)&plan->ops, plan->op_count, &plan->op_capacity, sizeof *plan->ops)) {
+    cf_op *ops = reserve(plan->ops, plan->op_count, &plan->op_capacity, sizeof *ops);
+    if (ops == NULL) {
         out_of_memory(b);
         return NULL;
     }
+    plan->ops = ops;
     cf_op *op = &plan->ops[plan->op_count++];
     memset(op, 0, sizeof *op);
     op->kind = kind;
@@ -72,10 +74,12 @@ static void add_input(cf_builder *b, cf_op *op, uint32_t value)
     if (b->status != CFLOW_OK || value == CF_NONE) {
         return;
     }
-    if (!reserve((void **)&plan->inputs, plan->input_count, &plan->input_capacity, sizeof *plan->inputs)) {
+    uint32_t *inputs = reserve(plan->inputs, plan->input_count, &plan->input_capacity, sizeof *inputs);
+    if (inputs == NULL) {
         out_of_memory(b);
         return;
     }
+    plan->inputs = inputs;
     plan->inputs[plan->input_count++] = value;
     op->input_count++;
 }
@@ -353,24 +357,28 @@ static int order_phases(cf_plan *plan)
     if (plan->order == NULL || plan->phase_first == NULL || plan->pieces == NULL) {
         return cf_fail(CFLOW_ERR_MEMORY, "out of memory for the schedule");
     }
-    uint32_t at = 0;
-    /* Operations are few and this runs once; a pass per phase and sort of operation keeps the order plain. */
-    for (uint32_t phase = 0; phase < plan->phase_count; phase++) {
-        plan->phase_first[phase] = at;
-        for (int piece = 0; piece < 2; piece++) {
-            for (uint32_t i = 0; i < plan->op_count; i++) {
-                if (plan->ops[i].level == phase && (plan->ops[i].kind == CF_OP_PIECE) == piece) {
-                    plan->order[at++] = i;
-                }
-            }
-        }
+    /* Stable counting sort: vector operations of a phase in program order, then its pieces. */
+    uint32_t *next = calloc((size_t)plan->phase_count * 2 + 1, sizeof *next);
+    if (next == NULL) {
+        return cf_fail(CFLOW_ERR_MEMORY, "out of memory for the schedule");
     }
-    plan->phase_first[plan->phase_count] = at;
     for (uint32_t i = 0; i < plan->op_count; i++) {
-        if (plan->ops[i].kind == CF_OP_PIECE) {
-            plan->pieces[plan->ops[i].piece_index] = i;
+        next[plan->ops[i].level * 2 + (plan->ops[i].kind == CF_OP_PIECE) + 1]++;
+    }
+    for (uint32_t key = 1; key <= plan->phase_count * 2; key++) {
+        next[key] += next[key - 1];
+    }
+    for (uint32_t phase = 0; phase <= plan->phase_count; phase++) {
+        plan->phase_first[phase] = next[(size_t)phase * 2];
+    }
+    for (uint32_t i = 0; i < plan->op_count; i++) {
+        const cf_op *op = &plan->ops[i];
+        plan->order[next[op->level * 2 + (op->kind == CF_OP_PIECE)]++] = i;
+        if (op->kind == CF_OP_PIECE) {
+            plan->pieces[op->piece_index] = i;
         }
     }
+    free(next);
     return CFLOW_OK;
 }
 
@@ -471,7 +479,9 @@ static int place_values(cf_plan *plan)
                 const int shared = value->kind == CF_VALUE_SHARED;
                 value->bytes = value_bytes(value);
                 size_t chosen = count;
-                for (size_t k = 0; k < count && chosen == count; k++) {
+                /* The logits outlive their token, and the tokens after it that do not reach the head. */
+                const int kept = op->output[out] == plan->logits;
+                for (size_t k = 0; k < count && chosen == count && !kept; k++) {
                     if (buffers[k].shared == shared && buffers[k].bytes == value->bytes &&
                         buffers[k].busy_until < phase) {
                         chosen = k;
@@ -494,18 +504,23 @@ static int place_values(cf_plan *plan)
 int cf_plan_create(const cflow_model *model, const cf_plan_options *options, cf_plan **plan_out)
 {
     *plan_out = NULL;
+    const uint64_t slots =
+        model->param[options->read_all_experts ? CFLOW_PARAM_EXPERTS : CFLOW_PARAM_EXPERTS_PER_TOKEN];
+    if (slots * model->param[CFLOW_PARAM_LAYERS] > CF_MAX_SLOTS) {
+        return cf_fail(CFLOW_ERR_UNSUPPORTED, "%u layers with %llu experts each: a schedule holds at most %d of them",
+                       model->param[CFLOW_PARAM_LAYERS], (unsigned long long)slots, CF_MAX_SLOTS);
+    }
     cf_plan *plan = calloc(1, sizeof *plan);
     if (plan == NULL) {
         return cf_fail(CFLOW_ERR_MEMORY, "out of memory for the schedule");
     }
     plan->model = model;
     plan->options = *options;
-    plan->slots = model->param[options->read_all_experts ? CFLOW_PARAM_EXPERTS : CFLOW_PARAM_EXPERTS_PER_TOKEN];
+    plan->slots = (uint32_t)slots;
     cf_builder builder = {.plan = plan, .status = CFLOW_OK};
     cf_build_forward(&builder);
     int status = builder.status;
     if (status == CFLOW_OK) {
-        /* The logits outlive the token. */
         plan->values[plan->logits].last_level = UINT32_MAX;
         status = order_phases(plan);
     }

@@ -16,6 +16,9 @@
 #include "kernels.h"
 #include "model.h"
 
+/* Expert slots of all layers together; far above any real model, and keeps a hostile header from taking hours. */
+enum { CF_MAX_SLOTS = 1 << 16 };
+
 typedef enum cf_value_kind {
     CF_VALUE_PRIVATE, /* floats */
     CF_VALUE_SHARED,  /* floats, rows rounded up to 16 */

@@ -8,6 +8,7 @@
 #include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -66,10 +67,10 @@ static void pause_cpu(void)
 #endif
 }
 
-/* Returns 0, or -1 with errno EAGAIN (the word changed) or EINTR. */
-static long futex_wait(_Atomic uint32_t *word, uint32_t expected)
+/* limit: relative, NULL = none. Returns 0, or -1 with errno EAGAIN (the word changed), EINTR or ETIMEDOUT. */
+static long futex_wait(_Atomic uint32_t *word, uint32_t expected, const struct timespec *limit)
 {
-    return syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, expected, NULL, NULL, 0);
+    return syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, expected, limit, NULL, 0);
 }
 
 static void futex_wake_all(_Atomic uint32_t *word)
@@ -97,7 +98,7 @@ static void await_change(_Atomic uint32_t *word, uint32_t old, _Atomic uint32_t 
     }
     atomic_fetch_add(sleepers, 1);
     while (atomic_load(word) == old) {
-        (void)futex_wait(word, old);
+        (void)futex_wait(word, old, NULL);
     }
     atomic_fetch_sub(sleepers, 1);
 }
@@ -201,10 +202,12 @@ void cf_pool_start(cf_pool *pool, cf_job_fn job, void *argument)
 
 int cf_pool_wait(cf_pool *pool)
 {
+    /* A signal just before the wait ends no wait, and one whose handler restarts system calls never does: look up. */
+    static const struct timespec limit = {0, 100 * 1000 * 1000};
     uint32_t running;
     while ((running = atomic_load_explicit(&pool->running, memory_order_acquire)) != 0) {
-        if (futex_wait(&pool->running, running) != 0 && errno == EINTR) {
-            return cf_fail(CFLOW_ERR_INTERRUPTED, "a signal arrived while waiting; the work goes on");
+        if (futex_wait(&pool->running, running, &limit) != 0 && (errno == EINTR || errno == ETIMEDOUT)) {
+            return cf_fail(CFLOW_ERR_INTERRUPTED, "the work goes on; a signal may have arrived while waiting");
         }
     }
     return CFLOW_OK;
@@ -215,6 +218,28 @@ void cf_pool_run(cf_pool *pool, cf_job_fn job, void *argument)
     cf_pool_start(pool, job, argument);
     while (cf_pool_wait(pool) != CFLOW_OK) {
     }
+}
+
+/* A thread that runs no signal handler of the application: those belong to the threads that it knows. */
+static int create_quiet_thread(pthread_t *handle, void *(*run)(void *), void *argument)
+{
+    sigset_t all, old;
+    (void)sigfillset(&all);
+    int error = pthread_sigmask(SIG_SETMASK, &all, &old);
+    if (error == 0) {
+        error = pthread_create(handle, NULL, run, argument);
+        (void)pthread_sigmask(SIG_SETMASK, &old, NULL);
+    }
+    return error;
+}
+
+int cf_pool_pinned(const cf_pool *pool)
+{
+    int pinned = 1;
+    for (int i = 0; i < pool->threads; i++) {
+        pinned &= pool->workers[i].cpu >= 0;
+    }
+    return pinned;
 }
 
 int cflow_pool_create(int threads, int pin, cflow_pool **pool_out)
@@ -241,7 +266,7 @@ int cflow_pool_create(int threads, int pin, cflow_pool **pool_out)
         workers[i].pool = pool;
         workers[i].index = i;
         workers[i].cpu = pin && threads <= topology.allowed ? topology.cpus[i] : -1;
-        int error = pthread_create(&workers[i].handle, NULL, worker_main, &workers[i]);
+        int error = create_quiet_thread(&workers[i].handle, worker_main, &workers[i]);
         if (error != 0) {
             /* Those that never came to be do not run. */
             atomic_fetch_sub(&pool->running, (uint32_t)(threads - i));
@@ -289,7 +314,9 @@ int cflow_pool_run_delay(cflow_pool *pool, uint64_t *delay_ns_out)
     }
     *delay_ns_out = 0;
     for (int i = 0; i < pool->threads; i++) {
-        *delay_ns_out += run_delay_ns(pool->workers[i].tid) - pool->workers[i].run_delay_base_ns;
+        const uint64_t now_ns = run_delay_ns(pool->workers[i].tid), base_ns = pool->workers[i].run_delay_base_ns;
+        /* Below its base: it could not be read this time. */
+        *delay_ns_out += now_ns > base_ns ? now_ns - base_ns : 0;
     }
     return CFLOW_OK;
 }

@@ -14,9 +14,11 @@ typedef void (*cf_job_fn)(void *argument, int thread);
 typedef void (*cf_barrier_fn)(void *argument);
 
 int cf_pool_threads(const cf_pool *pool);
+/* 1 when every worker is bound to a CPU of its own. */
+int cf_pool_pinned(const cf_pool *pool);
 /* Hands a job to all workers and returns at once. One job at a time: wait before the next. */
 void cf_pool_start(cf_pool *pool, cf_job_fn job, void *argument);
-/* CFLOW_OK when no job runs any more; CFLOW_ERR_INTERRUPTED when a signal handler ran meanwhile and the job goes on. */
+/* CFLOW_OK when no job runs any more; CFLOW_ERR_INTERRUPTED when a signal handler may have run and the job goes on. */
 int cf_pool_wait(cf_pool *pool);
 /* cf_pool_start, then waits through interruptions. */
 void cf_pool_run(cf_pool *pool, cf_job_fn job, void *argument);

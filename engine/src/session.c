@@ -60,8 +60,14 @@ static int resolve_options(cflow_session *session, const cflow_options *options)
 #ifdef CFLOW_MUTANT_READ_ALL_EXPERTS
     value[CFLOW_OPTION_READ_ALL_EXPERTS] = 1;
 #endif
+    /* Reported as they act: what the model has not cannot be delayed or read. */
     if (model->param[CFLOW_PARAM_EXPERTS] == 0) {
         value[CFLOW_OPTION_READ_ALL_EXPERTS] = 0;
+        value[CFLOW_OPTION_EXPERT_DELAY] = 0;
+        value[CFLOW_OPTION_ROUTE] = CFLOW_ROUTE_CURRENT;
+    }
+    if (model->param[CFLOW_PARAM_FFN_HIDDEN] == 0) {
+        value[CFLOW_OPTION_DENSE_DELAY] = 0;
     }
     session->context = (uint32_t)value[CFLOW_OPTION_CONTEXT];
     return CFLOW_OK;
@@ -170,6 +176,9 @@ int cflow_session_create(const cflow_model *model, const cflow_options *options,
         status = cflow_pool_create((int)session->options.value[CFLOW_OPTION_THREADS],
                                    (int)session->options.value[CFLOW_OPTION_PIN], &session->pool);
     }
+    if (status == CFLOW_OK) {
+        session->options.value[CFLOW_OPTION_PIN] &= cf_pool_pinned(session->pool);
+    }
     if (status == CFLOW_OK && session->options.value[CFLOW_OPTION_RESIDENCY] == CFLOW_RESIDENCY_COPY) {
         status = cf_residency_copy(session);
     }
@@ -224,6 +233,16 @@ static int refuse_busy(const cflow_session *session, const char *function)
                : CFLOW_OK;
 }
 
+/* For what describes the last token: there must be one, and it must have reached its end. */
+static int refuse_incomplete(const cflow_session *session, const char *function)
+{
+    const int status = refuse_busy(session, function);
+    if (status != CFLOW_OK || session->has_logits) {
+        return status;
+    }
+    return cf_fail(CFLOW_ERR_ARGUMENT, "%s: no token yet, or the last call did not end well", function);
+}
+
 int cflow_session_wait(cflow_session *session)
 {
     if (session == NULL) {
@@ -246,14 +265,18 @@ int cflow_session_wait(cflow_session *session)
             return cf_fail(CFLOW_ERR_NONFINITE, "token at position %u: the head gave a logit that is not finite",
                            session->position);
         }
-        /* The vector that a layer reads is what the layers before it made. */
-        return cf_fail(CFLOW_ERR_NONFINITE, "token at position %u: a value that is not finite enters layer %u of %u",
-                       session->position, session->job_bad_layer, session->model->param[CFLOW_PARAM_LAYERS]);
+        if (session->job_bad_layer == session->model->param[CFLOW_PARAM_LAYERS]) {
+            return cf_fail(CFLOW_ERR_NONFINITE, "token at position %u: the output of the last layer, %u, is not finite",
+                           session->position, session->job_bad_layer - 1);
+        }
+        return cf_fail(
+            CFLOW_ERR_NONFINITE,
+            "token at position %u: a vector whose mean square is not finite is normalised in layer %u of %u (its "
+            "input, or what its attention made of it)",
+            session->position, session->job_bad_layer, session->model->param[CFLOW_PARAM_LAYERS]);
     }
-    if (session->logits_out != NULL) {
-        return cflow_session_logits(session, session->logits_out);
-    }
-    return CFLOW_OK;
+    session->has_logits = 1;
+    return session->logits_out == NULL ? CFLOW_OK : cflow_session_logits(session, session->logits_out);
 }
 
 static int start(cflow_session *session, size_t n)
@@ -264,6 +287,7 @@ static int start(cflow_session *session, size_t n)
     }
     session->feed_count = n;
     session->done = 0;
+    session->has_logits = 0;
     session->job_status = CFLOW_OK;
     session->job_bad_layer = CF_NONE;
     atomic_store(&session->abort, 0);
@@ -338,6 +362,7 @@ int cflow_session_reset(cflow_session *session)
     const int status = refuse_busy(session, "cflow_session_reset");
     if (status == CFLOW_OK) {
         session->position = 0;
+        session->has_logits = 0;
     }
     return status;
 }
@@ -348,6 +373,10 @@ int cflow_session_logits(const cflow_session *session, float *logits_out)
 {
     if (session == NULL || logits_out == NULL) {
         return cf_fail(CFLOW_ERR_ARGUMENT, "cflow_session_logits: NULL argument");
+    }
+    const int status = refuse_incomplete(session, "cflow_session_logits");
+    if (status != CFLOW_OK) {
+        return status;
     }
     const cf_value *logits = &session->plan->values[session->plan->logits];
     memcpy(logits_out, (const uint8_t *)session->shared_arena.data + logits->offset,
@@ -367,6 +396,10 @@ int cflow_session_position(const cflow_session *session, uint32_t *position_out)
 {
     if (session == NULL || position_out == NULL) {
         return cf_fail(CFLOW_ERR_ARGUMENT, "cflow_session_position: NULL argument");
+    }
+    const int status = refuse_busy(session, "cflow_session_position");
+    if (status != CFLOW_OK) {
+        return status;
     }
     *position_out = session->position;
     return CFLOW_OK;
@@ -409,6 +442,10 @@ int cflow_session_counters(const cflow_session *session, uint64_t *values_out)
     if (session == NULL || values_out == NULL) {
         return cf_fail(CFLOW_ERR_ARGUMENT, "cflow_session_counters: NULL argument");
     }
+    const int status = refuse_busy(session, "cflow_session_counters");
+    if (status != CFLOW_OK) {
+        return status;
+    }
     memset(values_out, 0, CFLOW_COUNTER_COUNT * sizeof *values_out);
     for (int i = 0; i < cf_pool_threads(session->pool); i++) {
         for (int k = 0; k < CFLOW_COUNTER_COUNT; k++) {
@@ -426,6 +463,10 @@ int cflow_session_counters_reset(cflow_session *session)
     if (session == NULL) {
         return cf_fail(CFLOW_ERR_ARGUMENT, "cflow_session_counters_reset: session is NULL");
     }
+    const int status = refuse_busy(session, "cflow_session_counters_reset");
+    if (status != CFLOW_OK) {
+        return status;
+    }
     for (int i = 0; i < cf_pool_threads(session->pool); i++) {
         memset(session->workers[i].counters, 0, sizeof session->workers[i].counters);
     }
@@ -438,6 +479,10 @@ int cflow_session_routing(const cflow_session *session, int32_t *experts_out, fl
     if (session == NULL || experts_out == NULL || weights_out == NULL ||
         session->model->param[CFLOW_PARAM_EXPERTS] == 0) {
         return cf_fail(CFLOW_ERR_ARGUMENT, "cflow_session_routing: NULL argument, or the model has no experts");
+    }
+    const int status = refuse_incomplete(session, "cflow_session_routing");
+    if (status != CFLOW_OK) {
+        return status;
     }
     const size_t count =
         (size_t)session->model->param[CFLOW_PARAM_LAYERS] * session->model->param[CFLOW_PARAM_EXPERTS_PER_TOKEN];
@@ -452,8 +497,11 @@ int cflow_session_residual_norms(const cflow_session *session, float *norms_out,
         return cf_fail(CFLOW_ERR_ARGUMENT, "cflow_session_residual_norms: NULL argument, or count is %zu and not %zu",
                        count, session == NULL ? 0 : session->residual_count);
     }
-    memcpy(norms_out, session->residual_norms, count * sizeof *norms_out);
-    return CFLOW_OK;
+    const int status = refuse_incomplete(session, "cflow_session_residual_norms");
+    if (status == CFLOW_OK) {
+        memcpy(norms_out, session->residual_norms, count * sizeof *norms_out);
+    }
+    return status;
 }
 
 int cflow_session_trace(cflow_session *session, size_t capacity)
@@ -482,6 +530,10 @@ int cflow_session_trace_read(const cflow_session *session, int thread, size_t fi
     if (session == NULL || total_out == NULL || (records_out == NULL && count > 0) || thread < 0 ||
         thread >= cf_pool_threads(session->pool)) {
         return cf_fail(CFLOW_ERR_ARGUMENT, "cflow_session_trace_read: NULL argument or worker %d out of range", thread);
+    }
+    const int status = refuse_busy(session, "cflow_session_trace_read");
+    if (status != CFLOW_OK) {
+        return status;
     }
     const cf_worker *worker = &session->workers[thread];
     const size_t kept = worker->trace_count < session->trace_capacity ? worker->trace_count : session->trace_capacity;

@@ -64,6 +64,7 @@ struct cflow_session {
 
     /* the call in progress */
     int busy;
+    int has_logits; /* the last call ended with a whole token; logits, routing and norms are its */
     const int32_t *feed;
     size_t feed_count;
     int generate;

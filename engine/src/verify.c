@@ -113,7 +113,9 @@ int cflow_model_verify(const cflow_model *model, const volatile int *cancel)
         }
         if (cf_tensor_is_vector(tensor)) {
             const int64_t bad = find_bad_float(data, tensor->bytes);
-            status = bad < 0 ? CFLOW_OK : not_finite(model, tensor, (uint64_t)bad, 0);
+            status = bad < 0 ? CFLOW_OK
+                             : cf_fail(CFLOW_ERR_NONFINITE, "%s: tensor %s: value %lld is not finite", model->path,
+                                       tensor->name, (long long)bad);
         } else {
             status = check_matrix(model, tensor, data);
         }

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,11 +16,12 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from engine.enums import Param
+from engine.enums import Param, Role, Type
 from engine.errors import CflowError, ChecksumError, FormatError
 from engine.geometry import Geometry
 from engine.layout import EXPERT_ENTRY, HASH_OFFSET, HEADER_BYTES, PARAMS_OFFSET, TENSOR_ENTRY
 from engine.model import Model
+from engine.session import Session
 from tests.engine.models import write_random_model
 
 TABLE = HEADER_BYTES
@@ -142,6 +144,41 @@ def test_regions_that_overlap(good: bytes, tmp_path: Path) -> None:
     (first,) = struct.unpack_from("<Q", good, TABLE + 56)
     second = TABLE + TENSOR_ENTRY.size + 56
     assert "overlaps" in refusal(tmp_path, rehash(put(good, second, "Q", first)))
+
+
+def test_experts_of_a_block_that_differ_in_type(tmp_path: Path) -> None:
+    # Written with f32 experts, so that any smaller type fits in their place: only the rule itself is broken.
+    types = {role: Type.F32 for role in Role}
+    path = write_random_model(tmp_path / "f32.cflow", Geometry.named("tiny_standard"), seed=1, types=types)
+    data = path.read_bytes()
+    index = next(
+        i for i in range(1000) if b".exp.1.gate_up" in data[TABLE + i * 128 + 80 : TABLE + (i + 1) * 128]
+    )
+    entry = TABLE + index * TENSOR_ENTRY.size
+    rows, columns = (
+        struct.unpack_from("<Q", data, entry + 24)[0],
+        struct.unpack_from("<Q", data, entry + 48)[0],
+    )
+    down = entry + TENSOR_ENTRY.size
+    assert b".exp.1.down" in data[down + 80 : down + 128]
+    # gate_up becomes f16: half the bytes; the down matrix and the expert's region move up with it.
+    half = 2 * rows * columns * 2
+    (offset,) = struct.unpack_from("<Q", data, entry + 56)
+    (down_bytes,) = struct.unpack_from("<Q", data, down + 64)
+    data = put(put(data, entry + 12, "I", Type.F16), entry + 64, "Q", half)
+    data = put(data, down + 56, "Q", offset + half)
+    (experts,) = struct.unpack_from("<Q", data, EXPERT_OFFSET)
+    data = put(data, experts + EXPERT_ENTRY.size + 8, "Q", half + down_bytes)
+    assert "the experts of a block have one type" in refusal(tmp_path, rehash(data))
+
+
+def test_a_schedule_of_hours_is_refused(tmp_path: Path) -> None:
+    geometry = replace(
+        Geometry.named("tiny_standard"), layers=4096, blocks=1, experts=64, experts_per_token=64
+    )
+    path = write_random_model(tmp_path / "long.cflow", geometry, seed=1)
+    with Model(path) as model, pytest.raises(CflowError, match="a schedule holds at most"):
+        Session(model)
 
 
 def test_a_tensor_given_twice(good: bytes, tmp_path: Path) -> None:

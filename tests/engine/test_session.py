@@ -4,6 +4,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -329,6 +330,37 @@ def test_trace_lies_inside_the_tensors_and_sums_to_the_bytes(model: Model) -> No
     tensors = model.tensors
     for offset, size in records[:, :2].tolist():
         assert any(t.offset <= offset and offset + size <= t.offset + t.bytes for t in tensors)
+
+
+def test_what_describes_a_token_needs_a_token(model: Model) -> None:
+    with Session(model) as session:
+        for read in (session.logits, session.residual_norms):
+            with pytest.raises(ArgumentError, match="no token yet"):
+                read()
+        session.decode([1])
+        assert np.isfinite(session.logits()).all()
+        session.reset()
+        with pytest.raises(ArgumentError, match="no token yet"):
+            session.logits()
+
+
+def test_logits_survive_what_is_not_a_token(model: Model) -> None:
+    with Session(model) as session:
+        expected = session.decode([1])
+        with pytest.raises(ArgumentError):
+            session.decode([model.vocab])
+        np.testing.assert_array_equal(session.logits(), expected)
+
+
+def test_options_are_reported_as_they_act(tmp_path: Path) -> None:
+    path = write_random_model(tmp_path / "dense.cflow", Geometry.named("tiny_dense"), seed=1)
+    with (
+        Model(path) as dense,
+        Session(dense, expert_delay=2, route="pre_dense", dense_delay=1, threads=64) as session,
+    ):
+        options = session.options
+        assert (options["expert_delay"], options["route"], options["dense_delay"]) == (0, 0, 1)
+        assert options["pin"] == int(all(cpu >= 0 for cpu in session.worker_cpus))
 
 
 def test_sampler() -> None:
