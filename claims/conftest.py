@@ -10,7 +10,8 @@ from typing import Any, NoReturn
 
 import pytest
 
-from claims.run import REGISTRY_PATH, ClaimsRun, Found, Settings, UnfitError
+from claims.models import remove_cached
+from claims.run import REGISTRY_PATH, ClaimsRun, Found, Settings, UnfitError, model_cache
 from engine.errors import CflowError
 from harness.errors import HarnessError, ResultsError
 from harness.kinds import INCONCLUSIVE, NOT_MEASURABLE, PROFILE_NAMES, REFUTED, Verdict
@@ -39,6 +40,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     group.addoption("--resume", action="store_true", help="go on with the interrupted run in --out DIR")
     group.addoption(
+        "--clean", action="store_true", help="remove the cached models beside --out DIR, and measure nothing"
+    )
+    group.addoption(
         "--record-only",
         action="store_true",
         help="measure and record; no verdict fails (with pytest's own --strict, skips fail as well)",
@@ -53,6 +57,8 @@ def _positive(text: str) -> int:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "check(id): the check of claims.toml that a test measures")
+    if config.getoption("clean"):
+        clean(config.getoption("out"))
     config.stash[_ENDED] = []
     if config.getini("strict") and config.getoption("record_only"):
         refuse("--strict and --record-only contradict each other")
@@ -65,6 +71,16 @@ def pytest_configure(config: pytest.Config) -> None:
 def refuse(message: str) -> NoReturn:
     """Ends pytest with the exit code of a usage or environment error."""
     pytest.exit(f"cflow: {message}", returncode=USAGE_ERROR)
+
+
+def clean(out: Path | None) -> NoReturn:
+    """Removes the models that runs in this folder share, says what that freed, and ends pytest."""
+    folder = model_cache(out)
+    try:
+        files, freed_bytes = remove_cached(folder)
+    except OSError as error:
+        refuse(f"--clean: {error}")
+    pytest.exit(f"{folder}: {files} cached models removed, {freed_bytes / 1e6:,.0f} MB freed", returncode=0)
 
 
 def _check_id(item: pytest.Item) -> str:

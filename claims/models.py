@@ -1,23 +1,32 @@
-"""Models that the claims measure: made once per machine and cached beside the runs."""
+"""Models that the claims measure: made once per machine, cached beside the runs, verified before use."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+import re
+import warnings
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Final
 
 from claims.run import SEED
 from engine.convert_gguf import convert
 from engine.enums import Role, Type
+from engine.errors import ChecksumError, FormatError, NonFiniteError
 from engine.geometry import Geometry
 from engine.layout import model_specs, plan
 from engine.model import Model
-from engine.session import Session
+from engine.session import OptionValue, Session
 from engine.smollm2 import gguf_path
 from engine.synth import synthesise
+
+_FORMAT: Final = 2
+"""Counts changes of what the writers put into a file of the same geometry."""
+_CACHED_NAME: Final = re.compile(r"\.?.+-[0-9a-f]{12}\.cflow(\.\d+\.tmp)?")
 
 
 def _cached(folder: Path, name: str, key: str) -> Path:
@@ -26,34 +35,63 @@ def _cached(folder: Path, name: str, key: str) -> Path:
     return folder / f"{name}-{digest}.cflow"
 
 
-def _opens(path: Path) -> bool:
-    """Whether a cached model is there and whole: only finished files are renamed; open checks the size."""
-    if not path.exists():
-        return False
-    with Model(path):
-        return True
+@cache
+def _verify(path: Path, size_bytes: int, changed_ns: int, inode: int) -> None:
+    """Every checksum of a file, once per process and state of the file."""
+    with Model(path) as model:
+        model.verify()
+
+
+def _verified(path: Path) -> None:
+    status = path.stat()
+    _verify(path, status.st_size, status.st_mtime_ns, status.st_ino)
+
+
+def _made(path: Path, make: Callable[[Path], object]) -> Path:
+    """The cached model at `path`; made when it is missing, and made anew when its checksums do not hold."""
+    if path.exists():
+        try:
+            _verified(path)
+            return path
+        except (ChecksumError, FormatError, NonFiniteError) as error:
+            warnings.warn(f"cached model is damaged and made anew: {error}", stacklevel=3)
+            path.unlink()
+    make(path)
+    return path
 
 
 def synthetic(folder: Path, name: str, geometry: Geometry) -> Path:
     """A q4_0 model of that geometry with seeded random weights."""
-    path = _cached(folder, name, f"synth 1 {geometry} {SEED}")
-    if not _opens(path):
-        synthesise(path, geometry, SEED, name=name)
-    return path
+    path = _cached(folder, name, f"synth {_FORMAT} {geometry} {SEED}")
+    return _made(path, lambda target: synthesise(target, geometry, SEED, name=name))
 
 
 def smollm2(folder: Path) -> Path:
     """SmolLM2-135M-Instruct, converted block for block. Raises FileError when its package is missing."""
     source = gguf_path()
-    path = _cached(folder, "smollm2-135m-instruct", f"gguf 1 {source.stat().st_size}")
-    if not _opens(path):
-        convert(source, path)
-    return path
+    path = _cached(folder, "smollm2-135m-instruct", f"gguf {_FORMAT} {source.stat().st_size}")
+    return _made(path, lambda target: convert(source, target))
+
+
+def remove_cached(folder: Path) -> tuple[int, int]:
+    """Removes the cached models of a folder, unfinished ones too, and nothing else: (files, bytes freed)."""
+    files = freed_bytes = 0
+    found = (
+        [path for path in folder.iterdir() if _CACHED_NAME.fullmatch(path.name)] if folder.is_dir() else []
+    )
+    for path in found:
+        freed_bytes += path.stat().st_blocks * 512
+        path.unlink()
+        files += 1
+    return files, freed_bytes
 
 
 @contextmanager
-def schedule_session(geometry: Geometry, folder: Path) -> Iterator[Session]:
-    """A session of which only the schedule is used: header and tables over a sparse file without weights."""
+def schedule_session(geometry: Geometry, folder: Path, **options: OptionValue) -> Iterator[Session]:
+    """A session of which only the schedule is used: header and tables over a sparse file without weights.
+
+    options: of the session, beside one thread and a context of one.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=folder) as temporary:
         path = Path(temporary) / "schedule.cflow"
@@ -63,7 +101,7 @@ def schedule_session(geometry: Geometry, folder: Path) -> Iterator[Session]:
         with path.open("wb") as file:
             file.write(layout.front([0] * len(layout.specs), [0] * len(layout.expert_regions)))
             file.truncate(layout.file_bytes)
-        with Model(path) as model, Session(model, threads=1, context=1) as session:
+        with Model(path) as model, Session(model, threads=1, context=1, **options) as session:
             yield session
 
 

@@ -17,6 +17,7 @@ from engine.errors import CflowError
 from engine.kernels import isa_default, isa_supported, threads_default
 from engine.native import build_info
 from engine.smollm2 import gguf_path
+from harness import cachegrind
 from harness.evidence import Evidence
 from harness.kinds import Verdict
 from harness.machine import machine_state
@@ -62,6 +63,11 @@ def new_run_folder(now: datetime | None = None, host: str | None = None) -> Path
     return DEFAULT_RUNS / f"{stamp}-{name}"
 
 
+def model_cache(out: Path | None) -> Path:
+    """Where runs keep the models that they share: beside the results folder `out`, None = the default one."""
+    return (out.parent if out is not None else DEFAULT_RUNS) / "models"
+
+
 class ClaimsRun:
     """An open run. Raises UnfitError, ResultsError or RegistryError when it cannot start."""
 
@@ -70,7 +76,7 @@ class ClaimsRun:
         self.profile = settings.profile
         self.out = settings.out if settings.out is not None else new_run_folder()
         self.threads = settings.threads if settings.threads is not None else threads_default()
-        self.cache = self.out.parent / "models"
+        self.cache = model_cache(self.out)
         parent = next(folder for folder in [self.out, *self.out.absolute().parents] if folder.exists())
         before = machine_state(parent)
         fitting = fit(settings.profile, before)
@@ -134,6 +140,10 @@ class ClaimsRun:
                     return str(error)
             elif need == "vector_isa" and isa_default() is Isa.SCALAR:
                 return "this CPU has no vector instruction set that the engine uses"
+            elif need == "avx2" and not isa_supported(Isa.AVX2):
+                return "this CPU has no AVX2, for which these kernels are compiled"
+            elif need == "valgrind" and not cachegrind.available():
+                return "valgrind is not installed (Debian, Ubuntu: apt install valgrind)"
         return None
 
 

@@ -5,18 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from claims.arms import fill_matrix, gemv_arm
 from claims.conftest import Measure
 from claims.kernel_cases import cases, product, tiled_kernel
 from claims.models import smollm2
 from claims.run import SEED, ClaimsRun, Found, isa_or_reason
 from claims.timing import Bench, calibrated, digest, open_bench, progress_line, thread_cells
 from engine.enums import Isa, Type
-from engine.kernels import TILE_ROWS, Kernel, isa_default, tiles_bytes
+from engine.kernels import Kernel, isa_default, tiles_bytes
 from engine.model import Model
-from engine.native import check, lib
-from engine.probes import Arena, Pool
+from engine.probes import Arena
 from engine.session import Session
-from engine.tiles import BLOCK_COLUMNS
 from engine.tokenizer import Tokenizer
 from harness.evidence import Counted, Evidence
 from harness.paired import Arm, run_pairs
@@ -130,37 +129,6 @@ def test_tokens(measure: Measure, claims_run: ClaimsRun) -> None:
 
 
 # ---- speed ----
-
-
-def fill_matrix(arena: Arena, rows: int, columns: int) -> int:
-    """Seeded random q4_0 tiles at the start of the arena; their bytes. rows, columns: whole tiles."""
-    size = tiles_bytes(Type.Q4_0, rows, columns)
-    groups = rows // 16 * (columns // 256)
-    assert rows % TILE_ROWS == 0 and columns % 256 == 0
-    check(
-        lib().cflow_fill_groups(
-            Type.Q4_0, SEED, 0, groups, 256 // BLOCK_COLUMNS, columns**-0.5, arena.data().ctypes.data, size
-        )
-    )
-    return size
-
-
-def gemv_arm(
-    name: str, pool: Pool, arena: Arena, kernel: Kernel, rows: int, columns: int, repeat: int
-) -> Arm:
-    """An arm that multiplies the arena's matrix `repeat` times; its output is checked every time."""
-    x = np.random.default_rng(SEED).standard_normal(columns).astype(np.float32)
-    y = np.zeros(rows, np.float32)
-    size = tiles_bytes(Type.Q4_0, rows, columns)
-
-    def run() -> Sample:
-        before = pool.run_delay_ns()
-        elapsed = sum(arena.gemv(kernel, rows, x, y) for _ in range(repeat))
-        delay = pool.run_delay_ns() - before
-        return Sample(elapsed, size * repeat, digest(y), work=repeat, run_delay_ns=delay)
-
-    expected = run().digest
-    return Arm(name, run, expected, f"{kernel.name}, {rows} x {columns}, {repeat} products")
 
 
 @pytest.mark.check("3.speed")

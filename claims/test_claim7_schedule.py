@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from claims.arms import decode_arm, read_whole
 from claims.conftest import Measure
 from claims.critical_path import (
     BYTES_PER_WEIGHT,
@@ -20,18 +21,16 @@ from claims.critical_path import (
 )
 from claims.models import schedule_session, synthetic, undelayed
 from claims.run import SEED, ClaimsRun, Found
-from claims.timing import digest, open_bench, progress_line, thread_cells
-from engine.bench import weight_bytes
+from claims.timing import open_bench, progress_line, thread_cells
 from engine.enums import Type
 from engine.geometry import Geometry
 from engine.model import Model
 from engine.session import Session
 from engine.tiles import block_bytes
-from harness.cachestate import residency
 from harness.evidence import Counted, Derived
-from harness.paired import Arm, run_pairs
+from harness.paired import run_pairs
 from harness.reductions import Reduction
-from harness.rounds import STREAM_BYTE_COUNTERS, Figure, Sample, Side, Timed
+from harness.rounds import STREAM_BYTE_COUNTERS, Figure, Side, Timed
 
 COMBINED = "arch2_4_combined"
 ARCHITECTURES = ("arch1", COMBINED, "arch2_4_sync", "arch3", "arch4", "arch5")
@@ -222,27 +221,9 @@ def test_time(measure: Measure, claims_run: ClaimsRun) -> None:
     name = TIMED_GEOMETRY[claims_run.profile]
     tokens = TIMED_TOKENS[claims_run.profile]
 
-    def decode_arm(label: str, session: Session, path: Path, start: int) -> Arm:
-        def run() -> Sample:
-            session.reset()
-            session.reset_counters()
-            share = residency(path).share
-            before = session.run_delay_ns()
-            generated, elapsed = session.generate(start, tokens)
-            delay = session.run_delay_ns() - before
-            counters = session.counters()
-            kept = {
-                key: counters[key] for key in (*STREAM_BYTE_COUNTERS, "barrier_ns", "vector_ns", "phases")
-            }
-            return Sample(
-                int(elapsed.sum()), weight_bytes(counters), digest(generated), tokens, delay, share, kept
-            )
-
-        return Arm(label, run, run().digest, f"{name}, delays {label}", resident=(1.0, 1.0))
-
     def cell(label: str, threads: int) -> Timed:
         path = synthetic(claims_run.cache, name, Geometry.named(name))
-        _read_whole(path)
+        read_whole(path)
         with (
             open_bench(threads) as bench,
             Model(path) as model,
@@ -250,7 +231,10 @@ def test_time(measure: Measure, claims_run: ClaimsRun) -> None:
             Session(model, threads=threads, context=tokens, dense_delay=1, expert_delay=2) as delayed,
         ):
             return run_pairs(
-                [decode_arm("(0, 0)", plain, path, 11), decode_arm("(1, 2)", delayed, path, 11)],
+                [
+                    decode_arm("(0, 0)", plain, path, 11, tokens, f"{name}, delays (0, 0)"),
+                    decode_arm("(1, 2)", delayed, path, 11, tokens, f"{name}, delays (1, 2)"),
+                ],
                 Figure(Side("(1, 2)", "speed"), Side("(0, 0)", "speed")),
                 bench.probes(),
                 control_of="(0, 0)",
@@ -274,11 +258,3 @@ def test_time(measure: Measure, claims_run: ClaimsRun) -> None:
             "Part of a model of this size may stay in the last-level cache between tokens.",
         ],
     )
-
-
-def _read_whole(path: Path) -> None:
-    """Brings the file into the page cache; whether it stays there is checked before every sample."""
-    with path.open("rb", buffering=0) as file:
-        buffer = bytearray(1 << 20)
-        while file.readinto(buffer):
-            pass

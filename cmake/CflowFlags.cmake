@@ -1,5 +1,5 @@
 # Compiler flags: `cflow_flags` for every target, then those of single sources; checks of the options.
-set(known_mutants drop_last_columns delay_off_by_one read_all_experts)
+set(known_mutants drop_last_columns delay_off_by_one read_all_experts stripes_out_of_order unfused wrong_tile_order)
 
 add_library(cflow_flags INTERFACE)
 
@@ -15,7 +15,7 @@ endif()
 
 if(CFLOW_SANITIZE)
     if(NOT CFLOW_SANITIZE MATCHES "^[a-z-]+(,[a-z-]+)*$")
-        message(FATAL_ERROR "CFLOW_SANITIZE='${CFLOW_SANITIZE}': expected names joined by commas, e.g. address,undefined.")
+        message(FATAL_ERROR "CFLOW_SANITIZE='${CFLOW_SANITIZE}': expected names and commas, e.g. address,undefined.")
     endif()
     set(sanitize_flags -fsanitize=${CFLOW_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer -g)
     target_compile_options(cflow_flags INTERFACE ${sanitize_flags})
@@ -31,24 +31,27 @@ if(CFLOW_MUTANT)
     target_compile_definitions(cflow_flags INTERFACE CFLOW_MUTANT="${CFLOW_MUTANT}" CFLOW_MUTANT_${upper})
 endif()
 
-# Per source. The scalar kernels are the readable reference that speed is compared with: no vectorisation there.
-set_source_files_properties(${CFLOW_SOURCES} PROPERTIES COMPILE_OPTIONS "-O3")
-set_source_files_properties(engine/src/kernels_scalar.c PROPERTIES COMPILE_OPTIONS "-O2;-fno-tree-vectorize")
-
-# The vector kernels are templates, inlined by force in many variants. Instrumented or emulated they take minutes to
-# compile unless optimised less, and without the checks that AddressSanitizer makes redundant (or nearly: pointer-overflow).
-set(vector_optimisation -O3)
+# Per source. The vector kernels are templates, inlined by force in many variants: instrumented they take minutes to
+# compile unless optimised less, and without the checks that AddressSanitizer makes redundant, or nearly so.
+set(optimisation -O3)
+set(scalar_optimisation -O2)
+set(vector_flags)
 if(CFLOW_SANITIZE)
-    set(vector_optimisation -O1)
+    set(optimisation -O1)
+    set(scalar_optimisation -O1)
     if(CFLOW_SANITIZE MATCHES "address" AND CFLOW_SANITIZE MATCHES "undefined")
-        list(APPEND vector_optimisation -fno-sanitize=null,object-size,pointer-overflow)
+        list(APPEND vector_flags -fno-sanitize=null,object-size,pointer-overflow)
     endif()
     if(CFLOW_SANITIZE MATCHES "address" AND CMAKE_C_COMPILER_ID STREQUAL "GNU")
-        list(APPEND vector_optimisation --param=asan-instrumentation-with-call-threshold=0)
+        list(APPEND vector_flags --param=asan-instrumentation-with-call-threshold=0)
     endif()
 endif()
+set_source_files_properties(${CFLOW_SOURCES} PROPERTIES COMPILE_OPTIONS "${optimisation}")
+# The scalar kernels are the readable reference that speed is compared with: no vectorisation there.
+set_source_files_properties(engine/src/kernels_scalar.c PROPERTIES COMPILE_OPTIONS
+    "${scalar_optimisation};-fno-tree-vectorize")
 
-set(avx2_flags -mavx2 -mfma -mf16c)
+set(avx2_flags ${optimisation} ${vector_flags} -mavx2 -mfma -mf16c)
 set(avx512_flags ${avx2_flags} -mavx512f -mavx512bw -mavx512vl -mavx512dq)
 set(avx512vnni_flags ${avx512_flags} -mavx512vnni)
 if(CFLOW_SIMDE)
@@ -63,21 +66,25 @@ if(CFLOW_SIMDE)
     target_compile_definitions(cflow_flags INTERFACE CFLOW_SIMDE)
     # Emulated 64-byte vectors as arguments: gcc remarks on an ABI that nothing here depends on.
     target_compile_options(cflow_flags INTERFACE -Wno-psabi)
-    set(avx512_flags ${avx2_flags} -O1)
-    set(avx512vnni_flags ${avx2_flags} -O1)
+    set(avx512_flags ${avx2_flags} -O1) # the compile time again
+    set(avx512vnni_flags ${avx512_flags})
 endif()
 if(CFLOW_X86)
-    set_source_files_properties(${CFLOW_SOURCES_AVX2} PROPERTIES COMPILE_OPTIONS
-        "${vector_optimisation};${avx2_flags}")
-    set_source_files_properties(${CFLOW_SOURCES_AVX512} PROPERTIES COMPILE_OPTIONS
-        "${vector_optimisation};${avx512_flags}")
-    set_source_files_properties(${CFLOW_SOURCES_AVX512VNNI} PROPERTIES COMPILE_OPTIONS
-        "${vector_optimisation};${avx512vnni_flags}")
+    set_source_files_properties(${CFLOW_SOURCES_AVX2} PROPERTIES COMPILE_OPTIONS "${avx2_flags}")
+    set_source_files_properties(${CFLOW_SOURCES_AVX512} PROPERTIES COMPILE_OPTIONS "${avx512_flags}")
+    set_source_files_properties(${CFLOW_SOURCES_AVX512VNNI} PROPERTIES COMPILE_OPTIONS "${avx512vnni_flags}")
     list(APPEND CFLOW_SOURCES ${x86_sources})
 endif()
 
+# Kernels, what tells them apart by piece, and where they record to: compiled with and without CFLOW_RECORD.
+set(CFLOW_SOURCES_TWICE ${CFLOW_SOURCES})
+list(FILTER CFLOW_SOURCES_TWICE INCLUDE REGEX "/(kernels_[a-z0-9]+|exec|record)\\.c$")
+set(CFLOW_SOURCES_COMMON ${CFLOW_SOURCES})
+list(REMOVE_ITEM CFLOW_SOURCES_COMMON ${CFLOW_SOURCES_TWICE})
+
 # What cflow_build_info() returns, in front of the mutant's name.
-set(info ${CMAKE_C_COMPILER_ID} ${CMAKE_C_COMPILER_VERSION} ${CMAKE_C_FLAGS} -O3 ${base_flags} ${sanitize_flags})
+set(info ${CMAKE_C_COMPILER_ID} ${CMAKE_C_COMPILER_VERSION} ${CMAKE_C_FLAGS} ${optimisation} ${base_flags})
+list(APPEND info ${sanitize_flags})
 if(CFLOW_SIMDE)
     list(APPEND info "(AVX-512 emulated by SIMDe)")
 endif()

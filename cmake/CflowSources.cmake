@@ -2,6 +2,7 @@
 set(CFLOW_SOURCES
     engine/src/act.c
     engine/src/attention.c
+    engine/src/cache.c
     engine/src/error.c
     engine/src/exec.c
     engine/src/fill.c
@@ -19,6 +20,7 @@ set(CFLOW_SOURCES
     engine/src/pool.c
     engine/src/probe.c
     engine/src/quantize.c
+    engine/src/record.c
     engine/src/residency.c
     engine/src/row.c
     engine/src/sample.c

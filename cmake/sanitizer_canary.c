@@ -6,17 +6,18 @@
 
 int main(int argc, char **argv)
 {
-    volatile int one = argc > 0 ? 1 : 0; /* volatile: the compiler must not see the fault and remove it */
+    /* volatile: the compiler must not see the fault, and remove it or give it to the other sanitizer. */
     if (argc == 2 && strcmp(argv[1], "overflow") == 0) {
-        volatile char *bytes = malloc(16);
+        volatile size_t size = 16;
+        volatile char *bytes = malloc(size);
         if (bytes == NULL) {
             return EXIT_FAILURE;
         }
-        bytes[15 + one] = 1;
+        bytes[size] = 1;
         free((void *)bytes);
     } else if (argc == 2 && strcmp(argv[1], "undefined") == 0) {
         volatile int sum = INT_MAX;
-        sum = sum + one;
+        sum = sum + 1;
     } else {
         (void)fputs("usage: sanitizer_canary overflow|undefined\n", stderr);
         return EXIT_FAILURE;

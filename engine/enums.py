@@ -131,6 +131,14 @@ class TensorField(IntEnum):
     HASH = 11
 
 
+class Advice(IntEnum):
+    """How the mapping of a model will be read."""
+
+    NORMAL = 0
+    RANDOM = 1
+    SEQUENTIAL = 2
+
+
 class Residency(IntEnum):
     """Where a session keeps its weights."""
 
@@ -246,6 +254,24 @@ class KernelField(IntEnum):
     SUPPORTED = 4
 
 
+class AccessKind(IntEnum):
+    """What a kernel loads or stores."""
+
+    WEIGHT = 0
+    SCALE = 1
+    ACTIVATION = 2
+    OUTPUT_LOAD = 3
+    OUTPUT_STORE = 4
+
+
+class AccessField(IntEnum):
+    """Counts of `cflow_cache_counts` per kind of access."""
+
+    ACCESSES = 0
+    BYTES = 1
+    MISSES = 2
+
+
 #: C enum -> (prefix of its enumerators, class). Every enum of the header is here.
 ENUMS: dict[str, tuple[str, type[IntEnum]]] = {
     "cflow_status": ("CFLOW_", Status),
@@ -257,6 +283,7 @@ ENUMS: dict[str, tuple[str, type[IntEnum]]] = {
     "cflow_activation": ("CFLOW_ACT_", Activation),
     "cflow_role": ("CFLOW_ROLE_", Role),
     "cflow_tensor_field": ("CFLOW_TENSOR_", TensorField),
+    "cflow_advice": ("CFLOW_ADVICE_", Advice),
     "cflow_residency": ("CFLOW_RESIDENCY_", Residency),
     "cflow_layout": ("CFLOW_LAYOUT_", Layout),
     "cflow_prefetch": ("CFLOW_PREFETCH_", Prefetch),
@@ -266,4 +293,6 @@ ENUMS: dict[str, tuple[str, type[IntEnum]]] = {
     "cflow_piece_field": ("CFLOW_PIECE_", PieceField),
     "cflow_stream": ("CFLOW_STREAM_", Stream),
     "cflow_kernel_field": ("CFLOW_KERNEL_", KernelField),
+    "cflow_access_kind": ("CFLOW_ACCESS_", AccessKind),
+    "cflow_access_field": ("CFLOW_ACCESS_FIELD_", AccessField),
 }

@@ -94,6 +94,10 @@ class GgufSource:
             raise UnsupportedError(f"{self.path}: tensor {name} has type {kind.name}; these work: {works}")
         return _TYPES[kind]
 
+    def offset(self, name: str) -> int:
+        """Where the data of a tensor begin, bytes from the start of the file."""
+        return self._data_offset + self._info(name).offset
+
     def rows(self, name: str, shape: Sequence[int]) -> Bytes:
         """Row-major bytes of a tensor, uint8 [*shape[:-1], row bytes].
 

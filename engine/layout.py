@@ -28,18 +28,19 @@ HASH_OFFSET = 504
 TENSOR_ENTRY = struct.Struct("<IIIIIIQQQQQQQ48s")
 EXPERT_ENTRY = struct.Struct("<QQQQ")
 
-#: Roles of each unique block in file order, outside the expert bank.
+#: Roles of each unique block in file order, outside the expert bank: the order in which a token without
+#: delays uses them (the router runs beside gate and up, the experts beside down).
 BLOCK_ROLES = (
     Role.ATTN_NORM,
     Role.ATTN_QKV,
     Role.ATTN_QKV_BIAS,
     Role.ATTN_OUTPUT,
-    Role.FFN_NORM,
-    Role.FFN_GATE_UP,
-    Role.FFN_DOWN,
-    Role.MOE_NORM,
-    Role.ROUTER,
     Role.REGISTER,
+    Role.FFN_NORM,
+    Role.MOE_NORM,
+    Role.FFN_GATE_UP,
+    Role.ROUTER,
+    Role.FFN_DOWN,
 )
 EXPERT_ROLES = (Role.EXPERT_GATE_UP, Role.EXPERT_DOWN)
 VECTOR_ROLES = frozenset(
@@ -278,9 +279,11 @@ def plan(
 
 def _keys_in_file_order(hparams: Hyperparameters) -> list[tuple[Role, int | None, int | None]]:
     """Role, block and expert of all tensors that the model can have, the optional biases among them."""
-    keys: list[tuple[Role, int | None, int | None]] = [(Role.EMBEDDING, None, None)]
+    table: tuple[Role, int | None, int | None] = (Role.EMBEDDING, None, None)
+    # A token reads one row of the embedding first; a tied one is read whole as the head, last of all.
+    keys = [] if hparams.tied_head else [table]
     keys += [(role, block, None) for block in range(hparams.blocks) for role in BLOCK_ROLES]
-    keys += [(Role.OUTPUT_NORM, None, None), (Role.HEAD, None, None)]
+    keys += [(Role.OUTPUT_NORM, None, None), table if hparams.tied_head else (Role.HEAD, None, None)]
     keys += [
         (role, block, expert)
         for block in range(hparams.blocks)

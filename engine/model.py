@@ -14,7 +14,7 @@ from typing import Protocol, Self
 import numpy as np
 import numpy.typing as npt
 
-from engine.enums import Param, Role, Status, TensorField, Type
+from engine.enums import Advice, Param, Role, Status, TensorField, Type
 from engine.errors import ArgumentError, error_from_status
 from engine.native import ModelHandle, check, lib, pointer, text
 
@@ -188,6 +188,13 @@ class Model:
         if size.value == 0:
             return None
         return ctypes.string_at(ctypes.cast(json, c_void_p), size.value).decode()
+
+    def advise(self, advice: Advice) -> None:
+        """Tells the kernel how the mapping will be read; `Advice.RANDOM` alone ends readahead on faults.
+
+        Raises ArgumentError for a value that is no advice, FileError when the kernel refuses.
+        """
+        check(self._library.cflow_model_advise(self.handle, advice))
 
     def verify(self) -> None:
         """Reads all data: every hash, and every scale and float for finiteness.

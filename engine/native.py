@@ -8,7 +8,9 @@ error.
 import ctypes
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from ctypes import (
     POINTER,
     c_char_p,
@@ -34,7 +36,10 @@ from engine.enums import Status
 from engine.errors import ArgumentError, LibraryError, error_from_status
 
 ABI_VERSION = 1
-LIBRARY_NAME = "libcflow.dylib" if sys.platform == "darwin" else "libcflow.so"
+_SUFFIX = ".dylib" if sys.platform == "darwin" else ".so"
+LIBRARY_NAME = f"libcflow{_SUFFIX}"
+RECORDING_LIBRARY_NAME = f"libcflow_record{_SUFFIX}"
+DRIVER_NAME = "cflow_gemv_driver"
 ENVIRONMENT_VARIABLE = "CFLOW_LIBRARY"
 BUILD_COMMAND = "cmake -S . -B build -DCMAKE_BUILD_TYPE=Release && cmake --build build"
 
@@ -63,6 +68,10 @@ class HashHandle(c_void_p):
     """cflow_hash *"""
 
 
+class CacheHandle(c_void_p):
+    """cflow_cache *"""
+
+
 _f32p = POINTER(c_float)
 _intp = POINTER(c_int)
 _i8p = POINTER(c_int8)
@@ -73,7 +82,7 @@ _u64p = POINTER(c_uint64)
 _sizep = POINTER(c_size_t)
 _ptrp = POINTER(c_void_p)
 _model, _options, _session = ModelHandle, OptionsHandle, SessionHandle
-_pool, _arena, _hash = PoolHandle, ArenaHandle, HashHandle
+_pool, _arena, _hash, _cache = PoolHandle, ArenaHandle, HashHandle, CacheHandle
 
 #: name -> (result type, argument types), in the order of the header.
 FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
@@ -96,6 +105,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "cflow_model_tensor_name": (c_char_p, [_model, c_uint32]),
     "cflow_model_tensor_data": (c_int, [_model, c_uint32, _ptrp, _u64p]),
     "cflow_model_tokenizer": (c_int, [_model, POINTER(c_char_p), _u64p]),
+    "cflow_model_advise": (c_int, [_model, c_int]),
     "cflow_model_verify": (c_int, [_model, _intp]),
     "cflow_options_create": (c_int, [POINTER(_options)]),
     "cflow_options_destroy": (None, [_options]),
@@ -163,6 +173,11 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
         [_pool, _arena, c_uint32, c_uint64, c_uint64, c_uint32, c_uint32, c_int, c_int64]
         + [_f32p, _f32p, _u64p],
     ),
+    "cflow_cache_create": (c_int, [c_uint64, c_uint32, c_uint32, POINTER(_cache)]),
+    "cflow_cache_destroy": (None, [_cache]),
+    "cflow_cache_run": (c_int, [_cache, _u64p, c_size_t]),
+    "cflow_cache_counts": (c_int, [_cache, c_int, _u64p]),
+    "cflow_record_to": (c_int, [_cache]),
     "cflow_hash_create": (c_int, [POINTER(_hash)]),
     "cflow_hash_destroy": (None, [_hash]),
     "cflow_hash_update": (c_int, [_hash, c_void_p, c_uint64]),
@@ -194,13 +209,7 @@ def load(candidates: Sequence[Path]) -> ctypes.CDLL:
     Raises LibraryError when none exists (every path is named), when it cannot be loaded, lacks a function, or
     has another ABI version.
     """
-    path = next((candidate for candidate in candidates if candidate.is_file()), None)
-    if path is None:
-        tried = ", ".join(str(candidate) for candidate in candidates)
-        raise LibraryError(
-            f"the C library {LIBRARY_NAME} was not found; tried: {tried}; "
-            f"build it with `{BUILD_COMMAND}` or set {ENVIRONMENT_VARIABLE}"
-        )
+    path = _first_file(candidates)
     try:
         library = ctypes.CDLL(str(path))
     except OSError as error:
@@ -221,10 +230,52 @@ def load(candidates: Sequence[Path]) -> ctypes.CDLL:
     return library
 
 
+def _first_file(candidates: Sequence[Path]) -> Path:
+    path = next((candidate for candidate in candidates if candidate.is_file()), None)
+    if path is None:
+        tried = ", ".join(str(candidate) for candidate in candidates)
+        raise LibraryError(
+            f"the C library {candidates[0].name} was not found; tried: {tried}; "
+            f"build it with `{BUILD_COMMAND}` or set {ENVIRONMENT_VARIABLE}"
+        )
+    return path
+
+
 @cache
-def lib() -> ctypes.CDLL:
-    """The library, loaded once per process."""
+def _ordinary_library() -> ctypes.CDLL:
     return load(library_candidates())
+
+
+@cache
+def _recording_library() -> ctypes.CDLL:
+    return load([built_beside_library(RECORDING_LIBRARY_NAME)])
+
+
+_IN_USE: ContextVar[ctypes.CDLL | None] = ContextVar("library in use", default=None)
+
+
+def lib() -> ctypes.CDLL:
+    """The library in use, loaded once per process: the ordinary one, except inside `recording_library()`."""
+    return _IN_USE.get() or _ordinary_library()
+
+
+@contextmanager
+def recording_library() -> Iterator[None]:
+    """Everything of this package that is made and used inside runs on the library whose kernels record.
+
+    What is made inside must be closed inside. The build is that of the ordinary library, mutant and
+    sanitizers included: it lies beside it. Raises LibraryError when it does not.
+    """
+    token = _IN_USE.set(_recording_library())
+    try:
+        yield
+    finally:
+        _IN_USE.reset(token)
+
+
+def built_beside_library(name: str) -> Path:
+    """The path of what the same build made and put beside the library; whether it exists is not looked at."""
+    return _first_file(library_candidates()).with_name(name)
 
 
 def last_error() -> str:

@@ -314,6 +314,10 @@ def _reduce_two(op: str, a: list[Any], b: list[Any]) -> float:
         return float(max(x / y for x, y in pairs))
     if op == "relative_norm":
         return math.sqrt(math.fsum((x - y) ** 2 for x, y in pairs)) / math.sqrt(math.fsum(y * y for y in b))
+    if op == "max_relative_error":
+        return float(max(abs((x - y) / y) for x, y in pairs))
+    if op == "fraction_greater":
+        return len([None for x, y in pairs if x > y]) / len(pairs)
     equal = [x == y for x, y in pairs].count(True)
     if op == "count_equal":
         return equal

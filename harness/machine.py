@@ -239,7 +239,7 @@ def storage(out_dir: Path, root: Path = ROOT) -> dict[str, Any]:
     folder = out_dir.absolute()
     while not folder.exists() and folder != folder.parent:
         folder = folder.parent
-    device = _quiet(lambda: _block_folder(folder, root))
+    device = _quiet(lambda: block_folder(folder, root))
     return {
         "filesystem": _quiet(lambda: _filesystem(folder, root)),
         "free_bytes": _quiet(lambda: shutil.disk_usage(folder).free),
@@ -262,7 +262,8 @@ def _filesystem(folder: Path, root: Path) -> str | None:
     return None
 
 
-def _block_folder(folder: Path, root: Path) -> Path:
+def block_folder(folder: Path, root: Path = ROOT) -> Path:
+    """The folder in sysfs of the disk under `folder`. Raises OSError where it lies on no block device."""
     device = (root / "sys/dev/block" / _device_number(folder)).resolve(strict=True)
     return device if (device / "queue").exists() else device.parent
 

@@ -42,6 +42,14 @@ def _max_ratio(a: list[float], b: list[float]) -> float:
     return max(x / y for x, y in zip(a, b, strict=True))
 
 
+def _fraction_greater(a: list[float], b: list[float]) -> float:
+    return sum(x > y for x, y in zip(a, b, strict=True)) / len(a)
+
+
+def _max_relative_error(a: list[float], b: list[float]) -> float:
+    return max(abs(x - y) / abs(y) for x, y in zip(a, b, strict=True))
+
+
 _NUMERIC: Final[Mapping[str, tuple[int, Callable[..., float]]]] = {
     "value": (1, lambda a: a[0]),
     "sum": (1, math.fsum),
@@ -54,7 +62,9 @@ _NUMERIC: Final[Mapping[str, tuple[int, Callable[..., float]]]] = {
     "difference": (2, lambda a, b: math.fsum(a) - math.fsum(b)),
     "max_abs_difference": (2, lambda a, b: max(abs(x - y) for x, y in zip(a, b, strict=True))),
     "max_ratio": (2, _max_ratio),
+    "max_relative_error": (2, _max_relative_error),
     "relative_norm": (2, _relative_norm),
+    "fraction_greater": (2, _fraction_greater),
 }
 _ANY: Final[Mapping[str, Callable[[list[Scalar], list[Scalar]], float]]] = {
     "count_equal": lambda a, b: sum(x == y for x, y in zip(a, b, strict=True)),
@@ -63,8 +73,8 @@ _ANY: Final[Mapping[str, Callable[[list[Scalar], list[Scalar]], float]]] = {
 }
 REDUCTIONS: Final = (*_NUMERIC, *_ANY)
 """Reductions: how a value comes from observations. `ratio` and `difference` work on sums;
-`count_not_increasing` counts neighbours that do not ascend; `relative_norm` is |a - b| / |b|; the equal ones
-compare item by item.
+`count_not_increasing` counts neighbours that do not ascend; `relative_norm` is |a - b| / |b|;
+`max_relative_error` and those with equal and greater compare item by item.
 """
 
 

@@ -25,6 +25,8 @@ _OPERATIONS: Final = {
     "difference": "sum of {0} minus sum of {1}",
     "max_abs_difference": "greatest absolute difference of {0} and {1}",
     "max_ratio": "greatest ratio of {0} over {1}, item by item",
+    "max_relative_error": "greatest difference of {0} from {1}, relative to {1}",
+    "fraction_greater": "share of items in which {0} is greater than {1}",
     "relative_norm": "norm of {0} minus {1}, over the norm of {1}",
     "count_equal": "items in which {0} and {1} are equal",
     "count_unequal": "items in which {0} and {1} differ",

@@ -56,8 +56,10 @@
  *   Expert offset table entry, 32 bytes, in order block * experts + expert: u64 offset (4,096-byte aligned),
  *     u64 length (both matrices of the expert and alignment between), u64 XXH64 of those bytes, u64 reserved = 0.
  *     The expert's gate_up tensor lies at its offset; the down tensor follows at the next 64-byte boundary.
- *   Layer-major order of data: embedding, then per block: attn_norm, attn_qkv (and biases), attn_output, ffn_norm,
- *     ffn_gate_up, ffn_down, moe_norm, router; then output_norm, head; then the expert bank (4,096-byte aligned blobs).
+ *   Layer-major order of data, the order in which an undelayed token uses them: embedding (unless tied), then per block:
+ *     attn_norm, attn_qkv (and biases), attn_output, register, ffn_norm, moe_norm, ffn_gate_up, router, ffn_down; then
+ *     output_norm, head (or the tied embedding); then the expert bank (4,096-byte aligned blobs). Writers keep to it;
+ *     readers go by the tables and accept any order.
  *   Regions must not overlap and must end within the file. A writer zero-fills gaps.
  *
  * MATRIX DATA ("tiles")
@@ -242,6 +244,18 @@ CFLOW_API int cflow_model_tensor_data(const cflow_model *model, uint32_t index, 
                                       uint64_t *bytes_out);
 /* The tokenizer, owned by the model; *bytes_out = 0 when the file carries none. Its hash is verified here. */
 CFLOW_API int cflow_model_tokenizer(const cflow_model *model, const char **json_out, uint64_t *bytes_out);
+
+typedef enum cflow_advice {
+    CFLOW_ADVICE_NORMAL = 0,    /* the kernel's default: a fault reads ahead, up to the device's read_ahead_kb */
+    CFLOW_ADVICE_RANDOM = 1,    /* a fault reads its own page alone */
+    CFLOW_ADVICE_SEQUENTIAL = 2 /* reads ahead more eagerly; pages behind may go early */
+} cflow_advice;
+
+/*
+ * Tells the kernel how the mapping will be read (madvise on all of it), for all sessions of the model from now on. Only
+ * this switches readahead off for faults: POSIX_FADV_RANDOM on the file does not. Errors: ARGUMENT, IO.
+ */
+CFLOW_API int cflow_model_advise(cflow_model *model, int advice);
 /*
  * Reads all data: every tensor and expert hash, and every scale and float for finiteness. Reports the first fault with
  * tensor and block. cancel may be NULL; when *cancel becomes non-zero the call ends with CFLOW_ERR_CANCELLED.
@@ -513,6 +527,45 @@ CFLOW_API int cflow_probe_flops(cflow_pool *pool, int isa, uint64_t iterations, 
 CFLOW_API int cflow_probe_gemv(cflow_pool *pool, const cflow_arena *arena, uint32_t kernel, uint64_t rows,
                                uint64_t columns, uint32_t tile_rows, uint32_t tile_cols, int hint, int64_t distance,
                                const float *x, float *y_out, uint64_t *ns_out);
+
+/* ---- recorded accesses and a cache model ------------------------------------------------------------------------ */
+
+/*
+ * A set-associative cache with LRU replacement. Loads and stores allocate alike. An access that touches several lines
+ * looks all of them up, and counts as one miss when any was absent.
+ */
+typedef enum cflow_access_kind {
+    CFLOW_ACCESS_WEIGHT = 0, /* load of codes or values */
+    CFLOW_ACCESS_SCALE = 1,  /* load of scales or minima */
+    CFLOW_ACCESS_ACTIVATION = 2,
+    CFLOW_ACCESS_OUTPUT_LOAD = 3, /* tiled kernels add to what is there */
+    CFLOW_ACCESS_OUTPUT_STORE = 4,
+    CFLOW_ACCESS_KIND_COUNT = 5
+} cflow_access_kind;
+
+typedef enum cflow_access_field {
+    CFLOW_ACCESS_FIELD_ACCESSES = 0,
+    CFLOW_ACCESS_FIELD_BYTES = 1,
+    CFLOW_ACCESS_FIELD_MISSES = 2,
+    CFLOW_ACCESS_FIELD_COUNT = 3
+} cflow_access_field;
+
+typedef struct cflow_cache cflow_cache;
+/* line_bytes: a power of two, 2 .. 4,096; ways: 1 .. 1,024; size_bytes: whole sets, at most 2^32. Empty at first. */
+CFLOW_API int cflow_cache_create(uint64_t size_bytes, uint32_t ways, uint32_t line_bytes, cflow_cache **cache_out);
+CFLOW_API void cflow_cache_destroy(cflow_cache *cache); /* not while it is recorded to */
+/* Accesses in order, 3 uint64 each: address, bytes (1 .. 4,096), cflow_access_kind. Counted outside any piece. */
+CFLOW_API int cflow_cache_run(cflow_cache *cache, const uint64_t *accesses, size_t count);
+/* Counts since creation of one cflow_piece_kind, or of all that was outside any piece (CFLOW_PIECE_KIND_COUNT). */
+CFLOW_API int cflow_cache_counts(const cflow_cache *cache, int piece,
+                                 uint64_t *counts_out /* [CFLOW_ACCESS_KIND_COUNT][CFLOW_ACCESS_FIELD_COUNT] */);
+/*
+ * From now on every load and store of weights, prepared activations and results by the matrix kernels of this library,
+ * in every session and call, also goes to `cache`; NULL ends it. What prepares activations, and attention, norms and
+ * sums, is not recorded. Workers take turns at random: for a repeatable count of misses use one thread.
+ * Only in libcflow_record, whose kernels are the same source compiled with recording loads: else CFLOW_ERR_UNSUPPORTED.
+ */
+CFLOW_API int cflow_record_to(cflow_cache *cache);
 
 /* ---- data for synthetic models ---------------------------------------------------------------------------------- */
 

@@ -63,7 +63,7 @@ CF_INLINE __m512 broadcast_float(const float *pointer)
 #define ACT_SCALE(x, b) CF_LOAD_ACT(load_float, (x)->scales + (b), 4)
 #define ACT_SUM(x, b) CF_LOAD_ACT(load_int, (x)->sums + (b), 4)
 #define ACT_F32(x, b, i) CF_LOAD_ACT(broadcast_float, (x)->f32 + (size_t)(b) * CF_BLOCK + (i), 4)
-#define HEAD_HALVES(pointer) CF_LOAD_WEIGHT(load_halves, pointer, 32)
+#define HEAD_HALVES(pointer) CF_LOAD_SCALE(load_halves, pointer, 32)
 
 CF_INLINE cf_terms q4_0q8_terms(const cf_act *x, uint32_t block)
 {

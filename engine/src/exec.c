@@ -2,6 +2,7 @@
 #include "session.h"
 
 #include "act.h"
+#include "record.h"
 #include "row.h"
 #include "vector.h"
 
@@ -227,7 +228,10 @@ static void run_tiles(cflow_session *session, cf_worker *worker, const cf_op *op
         const uint64_t stripe = unit / stripe_groups;
         const uint32_t begin = (uint32_t)(unit - stripe * stripe_groups);
         const uint64_t left = last - stripe * stripe_groups;
-        const uint32_t end = left < stripe_groups ? (uint32_t)left : stripe_groups;
+        uint32_t end = left < stripe_groups ? (uint32_t)left : stripe_groups;
+#ifdef CFLOW_MUTANT_WRONG_TILE_ORDER
+        end = begin + 1;
+#endif
         uint32_t groups[3] = {0}, before[3] = {0}, all = 0;
         for (uint32_t part = 0; part < tiles->parts; part++) {
             groups[part] = cf_tiles_groups(tiles, part, stripe);
@@ -324,6 +328,7 @@ static void run_matrix(cflow_session *session, cf_worker *worker, const cf_op *o
         y[part] = gated ? worker->scratch + part * padded : floats_of(session, worker, op->output[part]);
     }
     const cf_kernel *kernel = cf_plan_kernel(&session->plan->options, tensor->role, tensor->type);
+    CF_RECORD_PIECE(op->piece);
     if (kernel->rows != NULL) {
         run_row_major(session, worker, op, tensor, kernel->rows, &x, y, first, last);
     } else {
@@ -334,11 +339,21 @@ static void run_matrix(cflow_session *session, cf_worker *worker, const cf_op *o
                 memset(y[part] + first * CF_GROUP_ROWS, 0, (end - first) * CF_GROUP_ROWS * sizeof(float));
             }
         }
-        const uint32_t together = session->options.value[CFLOW_OPTION_FUSED] ? tensor->parts : 1;
+        uint32_t together = session->options.value[CFLOW_OPTION_FUSED] ? tensor->parts : 1;
+#ifdef CFLOW_MUTANT_UNFUSED
+        together = 1;
+#endif
         for (uint32_t part = 0; part < tensor->parts; part += together) {
+#ifdef CFLOW_MUTANT_STRIPES_OUT_OF_ORDER
+            const uint64_t middle = (first + last) / 2;
+            run_tiles(session, worker, op, thread, tensor, kernel->tile, &x, y, middle, last, part, part + together);
+            run_tiles(session, worker, op, thread, tensor, kernel->tile, &x, y, first, middle, part, part + together);
+#else
             run_tiles(session, worker, op, thread, tensor, kernel->tile, &x, y, first, last, part, part + together);
+#endif
         }
     }
+    CF_RECORD_PIECE(CFLOW_PIECE_KIND_COUNT);
     uint64_t row, rows;
     if (gated) {
         rows_of_units(op, 0, first, last, &row, &rows);

@@ -35,7 +35,10 @@ void cf_gemv_groups(cf_gemv_fn kernel, const cf_tiles *tiles, const uint8_t *wei
         const uint64_t stripe = first / stripe_groups;
         const uint32_t skipped = (uint32_t)(first % stripe_groups);
         const uint32_t groups = cf_tiles_groups(tiles, 0, stripe);
-        const uint32_t taken = groups - skipped < count ? groups - skipped : (uint32_t)count;
+        uint32_t taken = groups - skipped < count ? groups - skipped : (uint32_t)count;
+#ifdef CFLOW_MUTANT_WRONG_TILE_ORDER
+        taken = 1; /* 16 rows over all columns before the next 16: a slice of x is gone when it is needed again */
+#endif
         const uint8_t *tile = weights + cf_tiles_stripe_offset(tiles, stripe);
         for (uint64_t column = 0; column < tiles->columns; column += tiles->tile_cols) {
             const uint64_t left = tiles->columns - column;

@@ -24,7 +24,7 @@ CF_INLINE void CF_JOIN(CF_ROWS_KERNEL, _pass)(const uint8_t *rows, size_t row_by
     }
     CF_UNROLL
     for (uint32_t r = 0; r < pass_rows; r++) {
-        y[r] = CF_ROW_TOTAL(sums[r]);
+        CF_STORE_OUTPUT(cf_store_float, y + r, CF_ROW_TOTAL(sums[r]), sizeof(float));
     }
 }
 

@@ -37,7 +37,9 @@ CF_INLINE void CF_JOIN(CF_KERNEL, _body)(const cf_gemv_call *call, const uint32_
             codes[p] = group[p] + head_bytes;
             CF_UNROLL
             for (uint32_t v = 0; v < CF_VECTORS; v++) {
-                y[p][v] = cf_load_floats(call->y[p] + (size_t)g * CF_GROUP_ROWS + v * (CF_GROUP_ROWS / CF_VECTORS));
+                y[p][v] = CF_LOAD_OUTPUT(cf_load_floats,
+                                         call->y[p] + (size_t)g * CF_GROUP_ROWS + v * (CF_GROUP_ROWS / CF_VECTORS),
+                                         CF_GROUP_ROWS / CF_VECTORS * sizeof(float));
             }
         }
         for (uint32_t b = 0; b < blocks; b++) {
@@ -98,16 +100,18 @@ CF_INLINE void CF_JOIN(CF_KERNEL, _body)(const cf_gemv_call *call, const uint32_
             group[p] += group_bytes;
             CF_UNROLL
             for (uint32_t v = 0; v < CF_VECTORS; v++) {
-                cf_store_floats(call->y[p] + (size_t)g * CF_GROUP_ROWS + v * (CF_GROUP_ROWS / CF_VECTORS), y[p][v]);
+                CF_STORE_OUTPUT(cf_store_floats,
+                                call->y[p] + (size_t)g * CF_GROUP_ROWS + v * (CF_GROUP_ROWS / CF_VECTORS), y[p][v],
+                                CF_GROUP_ROWS / CF_VECTORS * sizeof(float));
             }
         }
     }
 }
 
-/* Turns the prefetch hint into a constant; emulation compiles one body, slowly enough. */
+/* Turns the prefetch hint into a constant. Emulation and recording compile one body: they take long enough. */
 CF_INLINE void CF_JOIN(CF_KERNEL, _hint)(const cf_gemv_call *call, const uint32_t parts)
 {
-#if defined(CFLOW_SIMDE)
+#if defined(CFLOW_SIMDE) || defined(CFLOW_RECORD)
     CF_JOIN(CF_KERNEL, _body)(call, parts, call->prefetch_hint);
 #else
     switch (call->prefetch_hint) {

@@ -1,10 +1,11 @@
-/* kernel_inline.h - what the kernel files share: forced inlining, unrolling, prefetching, recorded loads. */
+/* kernel_inline.h - what the kernel files share: forced inlining, unrolling, prefetching. */
 #ifndef CF_KERNEL_INLINE_H
 #define CF_KERNEL_INLINE_H
 
 #include <string.h>
 
 #include "kernels.h"
+#include "record.h"
 
 #define CF_INLINE static inline __attribute__((always_inline))
 
@@ -15,16 +16,10 @@
 #define CF_UNROLL _Pragma("GCC unroll 32")
 #endif
 
-/*
- * Every load of weights and activations in the vector kernels. load(pointer) reads `bytes` bytes. A build that records
- * addresses defines these two first.
- */
-#ifndef CF_LOAD_WEIGHT
-#define CF_LOAD_WEIGHT(load, pointer, bytes) load(pointer)
-#endif
-#ifndef CF_LOAD_ACT
-#define CF_LOAD_ACT(load, pointer, bytes) load(pointer)
-#endif
+CF_INLINE void cf_store_float(float *pointer, float value)
+{
+    *pointer = value;
+}
 
 /* hint is a constant at each use, so one instruction or none remains. The address may lie past the matrix. */
 CF_INLINE void cf_prefetch(const void *pointer, uint32_t distance, int hint)

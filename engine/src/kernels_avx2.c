@@ -64,7 +64,7 @@ CF_INLINE __m256 broadcast_float(const float *pointer)
 #define ACT_F32(x, b, i) CF_LOAD_ACT(broadcast_float, (x)->f32 + (size_t)(b) * CF_BLOCK + (i), 4)
 #define ACT_F32_SCALED(x, b, i) CF_LOAD_ACT(broadcast_float, (x)->f32_scaled + (size_t)(b) * CF_BLOCK + (i), 4)
 #define ACT_F32_SUM(x, b) CF_LOAD_ACT(broadcast_float, (x)->f32_sums + (b), 4)
-#define HEAD_HALVES(pointer) CF_LOAD_WEIGHT(load_halves, pointer, 16)
+#define HEAD_HALVES(pointer) CF_LOAD_SCALE(load_halves, pointer, 16)
 
 /* ---- q8 activations: exact integer dot products ------------------------------------------------------------------ */
 
@@ -399,7 +399,7 @@ CF_INLINE __m256 row_block_q8(__m256 sum, const uint8_t *block, const row_act_q8
     const __m256i both = _mm256_inserti128_si256(_mm256_castsi128_si256(bytes), _mm_srli_epi16(bytes, 4), 1);
     const __m256i codes = _mm256_and_si256(both, _mm256_set1_epi8(15));
     const __m256i dot = _mm256_sub_epi32(widen_pairs(_mm256_maddubs_epi16(codes, act->codes)), act->zero);
-    const __m256 scale = _mm256_mul_ps(CF_LOAD_WEIGHT(load_row_scale, block, 2), act->scale);
+    const __m256 scale = _mm256_mul_ps(CF_LOAD_SCALE(load_row_scale, block, 2), act->scale);
     return _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), scale, sum);
 }
 
@@ -440,7 +440,7 @@ CF_INLINE __m256 row_block_f32(__m256 sum, const uint8_t *block, const row_act_f
     __m256 odd = _mm256_mul_ps(row_floats(_mm_srli_si128(first, 8)), act->x[1]);
     even = _mm256_fmadd_ps(row_floats(second), act->x[2], even);
     odd = _mm256_fmadd_ps(row_floats(_mm_srli_si128(second, 8)), act->x[3], odd);
-    return _mm256_fmadd_ps(_mm256_add_ps(even, odd), CF_LOAD_WEIGHT(load_row_scale, block, 2), sum);
+    return _mm256_fmadd_ps(_mm256_add_ps(even, odd), CF_LOAD_SCALE(load_row_scale, block, 2), sum);
 }
 
 #define CF_ROWS_KERNEL q4_0q8_rows

@@ -260,7 +260,7 @@ CF_INLINE __m512 row_block_f32(__m512 sum, const uint8_t *block, const row_act_f
     const __m512i bytes = CF_LOAD_WEIGHT(load_row_codes, block + 2, 16);
     const __m512 low = _mm512_mul_ps(centred_code(bytes), act->x[0]);
     const __m512 both = _mm512_fmadd_ps(centred_code(shift_to_low(bytes, 4)), act->x[1], low);
-    return _mm512_fmadd_ps(both, CF_LOAD_WEIGHT(load_row_scale, block, 2), sum);
+    return _mm512_fmadd_ps(both, CF_LOAD_SCALE(load_row_scale, block, 2), sum);
 }
 
 CF_INLINE float row_total(__m512 sum)

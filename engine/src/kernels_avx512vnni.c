@@ -131,7 +131,7 @@ CF_INLINE __m256 row_block_q8(__m256 sum, const uint8_t *block, const row_act_q8
     const __m256i both = _mm256_inserti128_si256(_mm256_castsi128_si256(bytes), _mm_srli_epi16(bytes, 4), 1);
     const __m256i codes = _mm256_and_si256(both, _mm256_set1_epi8(15));
     const __m256i dot = _mm256_dpbusd_epi32(act->zero, codes, act->codes);
-    const __m256 scale = _mm256_mul_ps(CF_LOAD_WEIGHT(load_row_scale, block, 2), act->scale);
+    const __m256 scale = _mm256_mul_ps(CF_LOAD_SCALE(load_row_scale, block, 2), act->scale);
     return _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), scale, sum);
 }
 

@@ -7,6 +7,41 @@
 #include "half.h"
 #include "kernel_inline.h"
 
+CF_INLINE int32_t load_code(const int8_t *pointer)
+{
+    return *pointer;
+}
+
+CF_INLINE uint8_t load_byte(const uint8_t *pointer)
+{
+    return *pointer;
+}
+
+CF_INLINE int32_t load_int(const int32_t *pointer)
+{
+    return *pointer;
+}
+
+CF_INLINE float load_act(const float *pointer)
+{
+    return *pointer;
+}
+
+CF_INLINE float load_weight(const uint8_t *bytes)
+{
+    float value;
+    memcpy(&value, bytes, sizeof value);
+    return value;
+}
+
+#define ACT_CODE(pointer) CF_LOAD_ACT(load_code, pointer, 1)
+#define ACT_INT(pointer) CF_LOAD_ACT(load_int, pointer, 4)
+#define ACT_FLOAT(pointer) CF_LOAD_ACT(load_act, pointer, 4)
+#define WEIGHT_BYTE(pointer) CF_LOAD_WEIGHT(load_byte, pointer, 1)
+#define WEIGHT_HALF(pointer) CF_LOAD_WEIGHT(cf_load_half, pointer, 2)
+#define WEIGHT_FLOAT(pointer) CF_LOAD_WEIGHT(load_weight, pointer, 4)
+#define HEAD_HALF(pointer) CF_LOAD_SCALE(cf_load_half, pointer, 2)
+
 /* Dot products of row r of a block with its activations, for `parts` parts at once. x is loaded once for all parts. */
 
 /* q4: byte (k, r, j) of a block holds columns 8k + j (low) and 8k + 4 + j (high): cflow.h, MATRIX DATA. */
@@ -15,11 +50,11 @@ CF_INLINE void q4_dot_q8(const uint8_t *const codes[], const uint32_t parts, uin
     for (uint32_t k = 0; k < 4; k++) {
         CF_UNROLL
         for (uint32_t j = 0; j < 4; j++) {
-            const int32_t low = x[8 * k + j];
-            const int32_t high = x[8 * k + 4 + j];
+            const int32_t low = ACT_CODE(x + 8 * k + j);
+            const int32_t high = ACT_CODE(x + 8 * k + 4 + j);
             CF_UNROLL
             for (uint32_t p = 0; p < parts; p++) {
-                const uint8_t byte = codes[p][64 * k + 4 * r + j];
+                const uint8_t byte = WEIGHT_BYTE(codes[p] + 64 * k + 4 * r + j);
                 isum[p] += (byte & 15) * low + (byte >> 4) * high;
             }
         }
@@ -32,11 +67,11 @@ CF_INLINE void q4_dot_f32(const uint8_t *const codes[], const uint32_t parts, ui
     for (uint32_t k = 0; k < 4; k++) {
         CF_UNROLL
         for (uint32_t j = 0; j < 4; j++) {
-            const float low = x[8 * k + j];
-            const float high = x[8 * k + 4 + j];
+            const float low = ACT_FLOAT(x + 8 * k + j);
+            const float high = ACT_FLOAT(x + 8 * k + 4 + j);
             CF_UNROLL
             for (uint32_t p = 0; p < parts; p++) {
-                const uint8_t byte = codes[p][64 * k + 4 * r + j];
+                const uint8_t byte = WEIGHT_BYTE(codes[p] + 64 * k + 4 * r + j);
                 fsum[p] += (float)((byte & 15) - zero_point) * low;
                 fsum[p] += (float)((byte >> 4) - zero_point) * high;
             }
@@ -50,10 +85,10 @@ CF_INLINE void q8_dot_q8(const uint8_t *const codes[], const uint32_t parts, uin
     for (uint32_t k = 0; k < 8; k++) {
         CF_UNROLL
         for (uint32_t j = 0; j < 4; j++) {
-            const int32_t value = x[4 * k + j];
+            const int32_t value = ACT_CODE(x + 4 * k + j);
             CF_UNROLL
             for (uint32_t p = 0; p < parts; p++) {
-                isum[p] += (int8_t)codes[p][64 * k + 4 * r + j] * value;
+                isum[p] += (int8_t)WEIGHT_BYTE(codes[p] + 64 * k + 4 * r + j) * value;
             }
         }
     }
@@ -64,20 +99,13 @@ CF_INLINE void q8_dot_f32(const uint8_t *const codes[], const uint32_t parts, ui
     for (uint32_t k = 0; k < 8; k++) {
         CF_UNROLL
         for (uint32_t j = 0; j < 4; j++) {
-            const float value = x[4 * k + j];
+            const float value = ACT_FLOAT(x + 4 * k + j);
             CF_UNROLL
             for (uint32_t p = 0; p < parts; p++) {
-                fsum[p] += (float)(int8_t)codes[p][64 * k + 4 * r + j] * value;
+                fsum[p] += (float)(int8_t)WEIGHT_BYTE(codes[p] + 64 * k + 4 * r + j) * value;
             }
         }
     }
-}
-
-CF_INLINE float load_float(const uint8_t *bytes)
-{
-    float value;
-    memcpy(&value, bytes, sizeof value);
-    return value;
 }
 
 /* f16 and f32: value (column, row). */
@@ -86,11 +114,12 @@ CF_INLINE void float_dot_f32(const uint8_t *const values[], const uint32_t parts
 {
     for (uint32_t c = 0; c < CF_BLOCK; c++) {
         const size_t index = (size_t)c * CF_GROUP_ROWS + r;
+        const float value = ACT_FLOAT(x + c);
         CF_UNROLL
         for (uint32_t p = 0; p < parts; p++) {
             fsum[p] +=
-                (type == CFLOW_TYPE_F16 ? cf_load_half(values[p] + 2 * index) : load_float(values[p] + 4 * index)) *
-                x[c];
+                (type == CFLOW_TYPE_F16 ? WEIGHT_HALF(values[p] + 2 * index) : WEIGHT_FLOAT(values[p] + 4 * index)) *
+                value;
         }
     }
 }
@@ -121,13 +150,13 @@ CF_INLINE void dot_f32(const int type, const uint8_t *const codes[], const uint3
 CF_INLINE float finish_q8(float acc, int32_t isum, const int type, float scale, float minimum, const cf_act *x,
                           uint32_t block)
 {
-    const float xscale = x->scales[block];
+    const float xscale = ACT_FLOAT(x->scales + block);
     if (type == CFLOW_TYPE_Q4_0) {
-        isum -= 8 * x->sums[block];
+        isum -= 8 * ACT_INT(x->sums + block);
     }
     acc = fmaf((float)isum, scale * xscale, acc);
     if (type == CFLOW_TYPE_Q4_1) {
-        acc = fmaf(minimum, xscale * (float)x->sums[block], acc);
+        acc = fmaf(minimum, xscale * (float)ACT_INT(x->sums + block), acc);
     }
     return acc;
 }
@@ -140,7 +169,7 @@ CF_INLINE float finish_f32(float acc, float fsum, const int type, float scale, f
         return acc + fsum;
     }
     acc += scale * fsum;
-    return type == CFLOW_TYPE_Q4_1 ? acc + minimum * x->f32_sums[block] : acc;
+    return type == CFLOW_TYPE_Q4_1 ? acc + minimum * ACT_FLOAT(x->f32_sums + block) : acc;
 }
 
 /* y += 16 rows of one block of each part. type, q8 and parts are constants at each use. */
@@ -160,10 +189,12 @@ CF_INLINE void block_body(const cf_gemv_call *call, const uint8_t *const heads[]
         CF_UNROLL
         for (uint32_t p = 0; p < parts; p++) {
             const int has_scale = type != CFLOW_TYPE_F16 && type != CFLOW_TYPE_F32;
-            const float scale = has_scale ? cf_load_half(heads[p] + 2 * r) : 0;
-            const float minimum = type == CFLOW_TYPE_Q4_1 ? cf_load_half(heads[p] + section_bytes + 2 * r) : 0;
-            y[p][r] = q8 ? finish_q8(y[p][r], isum[p], type, scale, minimum, x, b)
-                         : finish_f32(y[p][r], fsum[p], type, scale, minimum, x, b);
+            const float scale = has_scale ? HEAD_HALF(heads[p] + 2 * r) : 0;
+            const float minimum = type == CFLOW_TYPE_Q4_1 ? HEAD_HALF(heads[p] + section_bytes + 2 * r) : 0;
+            const float before = CF_LOAD_OUTPUT(load_act, y[p] + r, sizeof(float));
+            const float after = q8 ? finish_q8(before, isum[p], type, scale, minimum, x, b)
+                                   : finish_f32(before, fsum[p], type, scale, minimum, x, b);
+            CF_STORE_OUTPUT(cf_store_float, y[p] + r, after, sizeof(float));
         }
     }
 }
@@ -255,19 +286,21 @@ CF_INLINE float row_block_q8(float sum, const uint8_t *block, const cf_act *act)
 {
     int32_t isum = 0;
     for (uint32_t c = 0; c < CF_BLOCK / 2; c++) {
-        isum += (block[2 + c] & 15) * act->codes[c] + (block[2 + c] >> 4) * act->codes[c + CF_BLOCK / 2];
+        const uint8_t byte = WEIGHT_BYTE(block + 2 + c);
+        isum += (byte & 15) * ACT_CODE(act->codes + c) + (byte >> 4) * ACT_CODE(act->codes + c + CF_BLOCK / 2);
     }
-    return finish_q8(sum, isum, CFLOW_TYPE_Q4_0, cf_load_half(block), 0, act, 0);
+    return finish_q8(sum, isum, CFLOW_TYPE_Q4_0, HEAD_HALF(block), 0, act, 0);
 }
 
 CF_INLINE float row_block_f32(float sum, const uint8_t *block, const cf_act *act)
 {
     float fsum = 0;
     for (uint32_t c = 0; c < CF_BLOCK / 2; c++) {
-        fsum += (float)((block[2 + c] & 15) - 8) * act->f32[c];
-        fsum += (float)((block[2 + c] >> 4) - 8) * act->f32[c + CF_BLOCK / 2];
+        const uint8_t byte = WEIGHT_BYTE(block + 2 + c);
+        fsum += (float)((byte & 15) - 8) * ACT_FLOAT(act->f32 + c);
+        fsum += (float)((byte >> 4) - 8) * ACT_FLOAT(act->f32 + c + CF_BLOCK / 2);
     }
-    return sum + cf_load_half(block) * fsum;
+    return sum + HEAD_HALF(block) * fsum;
 }
 
 #define CF_ROWS_KERNEL q4_0q8_rows

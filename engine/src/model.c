@@ -614,6 +614,25 @@ int cflow_model_open(const char *path, cflow_model **model_out)
     return CFLOW_OK;
 }
 
+int cflow_model_advise(cflow_model *model, int advice)
+{
+    static const int flags[] = {
+        [CFLOW_ADVICE_NORMAL] = MADV_NORMAL,
+        [CFLOW_ADVICE_RANDOM] = MADV_RANDOM,
+        [CFLOW_ADVICE_SEQUENTIAL] = MADV_SEQUENTIAL,
+    };
+    static const int count = sizeof flags / sizeof flags[0];
+    if (model == NULL || advice < 0 || advice >= count) {
+        return cf_fail(CFLOW_ERR_ARGUMENT, "cflow_model_advise: model is NULL or advice is %d; allowed: 0 to %d",
+                       advice, count - 1);
+    }
+    if (madvise((void *)(uintptr_t)model->map, (size_t)model->file_bytes, flags[advice]) != 0) {
+        return cf_fail(CFLOW_ERR_IO, "%s: madvise of %llu bytes, advice %d: %s", model->path,
+                       (unsigned long long)model->file_bytes, advice, strerror(errno));
+    }
+    return CFLOW_OK;
+}
+
 void cflow_model_close(cflow_model *model)
 {
     if (model == NULL) {

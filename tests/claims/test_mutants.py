@@ -16,12 +16,24 @@ pytestmark = pytest.mark.no_sanitizer
 MUTANTS = {
     "drop_last_columns": (("3.agree_q8", "3.agree_f32"), ()),
     "delay_off_by_one": (("7.path",), ("7.law",)),
-    "read_all_experts": (("7.traffic", "7.law"), ()),
+    "read_all_experts": (("7.traffic", "7.law", "1.addresses", "1.bytes", "1.resident"), ("5.order",)),
+    "stripes_out_of_order": (("5.order",), ("1.addresses", "7.traffic")),
+    "unfused": (("4.loads", "4.l1"), ("4.bytes", "4.equal")),
+    "wrong_tile_order": (("2.l1.simulated",), ("4.loads", "4.equal")),
 }
 # What the right engine says, so that a verdict that is always the same cannot pass for a caught mutant.
 HEALTHY = {
+    "1.addresses": "SUPPORTED",
+    "1.bytes": "SUPPORTED",
+    "1.resident": "SUPPORTED",
+    "2.l1.simulated": "SUPPORTED",
     "3.agree_q8": "SUPPORTED",
     "3.agree_f32": "SUPPORTED",
+    "4.loads": "SUPPORTED",
+    "4.l1": "SUPPORTED",
+    "4.bytes": "SUPPORTED",
+    "4.equal": "SUPPORTED",
+    "5.order": "SUPPORTED",
     "7.law": "SUPPORTED",
     "7.traffic": "SUPPORTED",
 }

@@ -38,7 +38,7 @@ def test_a_run_records_judges_and_reports(tmp_path: Path) -> None:
 def test_record_only_never_fails_and_strict_fails_on_skips(tmp_path: Path) -> None:
     assert run_claims("--out", str(tmp_path / "a"), "--record-only", *QUICK_CHECKS).returncode == 0
     assert run_claims("--out", str(tmp_path / "b"), "--only", "7.law").returncode == 0
-    # Claim 1 is not measured yet: a skip, which --strict turns into a failure.
+    # Claim 6 is not measured yet: a skip, which --strict turns into a failure.
     lax = run_claims("--out", str(tmp_path / "c"), "-k", "test_not_built")
     strict = run_claims("--out", str(tmp_path / "d"), "-k", "test_not_built", "--strict")
     assert (lax.returncode, strict.returncode) == (0, 1)

@@ -43,7 +43,8 @@ def architecture(request: pytest.FixtureRequest, folder: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def standard(folder: Path) -> Path:
-    return write_random_model(folder / "standard.cflow", Geometry.named("tiny_standard"), seed=11)
+    # A seed whose router has no near tie: a rounding that turns a choice of experts moves more than itself.
+    return write_random_model(folder / "standard.cflow", Geometry.named("tiny_standard"), seed=1)
 
 
 def check_against_reference(path: Path, reference_options: dict[str, object], **options: int | str) -> None:

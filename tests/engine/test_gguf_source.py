@@ -31,6 +31,7 @@ def test_agrees_with_the_gguf_package(good: Path) -> None:
         rows = source.rows(tensor.name, shape)
         assert np.array_equal(rows.reshape(-1), np.ascontiguousarray(tensor.data).view(np.uint8).reshape(-1))
         assert source.kind(tensor.name).name == tensor.tensor_type.name
+        assert source.offset(tensor.name) == tensor.data_offset
 
 
 def test_values_are_typed(good: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from engine.enums import Param, Role, Type
+from engine.enums import Advice, Param, Role, Type
 from engine.errors import (
     ArgumentError,
     CflowError,
@@ -20,6 +20,7 @@ from engine.geometry import Geometry
 from engine.model import Model
 from engine.session import Session
 from engine.synth import synthesise
+from harness.cachestate import CacheStateError, evict, residency
 from tests.engine.models import write_random_model
 
 GEOMETRY = Geometry.named("tiny_arch2_4_combined")
@@ -175,3 +176,35 @@ def test_unverified_non_finite_scale_ends_the_token(path: Path, tmp_path: Path) 
     bad.write_bytes(data)
     with Model(bad) as model, Session(model) as session, pytest.raises(NonFiniteError, match="layer 0"):
         session.decode([1])
+
+
+@pytest.mark.parametrize("advice", list(Advice))
+def test_advice_is_accepted_and_changes_nothing_that_is_read(path: Path, advice: Advice) -> None:
+    with Model(path) as model, Session(model, threads=1) as session:
+        expected = session.decode([3])
+    with Model(path) as model, Session(model, threads=1) as session:
+        model.advise(advice)
+        assert np.array_equal(session.decode([3]), expected)
+
+
+def test_random_advice_ends_readahead(tmp_path: Path) -> None:
+    path = write_random_model(tmp_path / "cold.cflow", GEOMETRY, seed=2)
+    try:
+        evict(path)
+    except CacheStateError as error:
+        pytest.skip(str(error))
+    with Model(path) as model:
+        model.advise(Advice.RANDOM)
+        evict(path, allowed_share=1.0)
+        before = residency(path)
+        model.tensor_data(len(model.tensors) - 1)
+        # Whole pages of the tensor and none beside them.
+        read = residency(path).resident_pages - before.resident_pages
+        assert 0 < read <= model.tensors[-1].bytes // 4096 + 2
+
+
+def test_wrong_advice_and_a_closed_model_are_refused(path: Path) -> None:
+    with Model(path) as model, pytest.raises(ArgumentError, match="advice is 9; allowed: 0 to 2"):
+        model.advise(9)  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match="closed"):
+        model.advise(Advice.RANDOM)

@@ -39,6 +39,7 @@ _SCALARS: dict[str, Any] = {
     "cflow_pool": native.PoolHandle,
     "cflow_arena": native.ArenaHandle,
     "cflow_hash": native.HashHandle,
+    "cflow_cache": native.CacheHandle,
 }
 
 

@@ -41,6 +41,25 @@ def test_each_instruction_set_has_its_own_flags(tmp_path: Path) -> None:
     assert [name for name in flags if "-fvisibility=hidden" not in flags[name]] == []
 
 
+def test_kernels_are_compiled_plain_and_recording(tmp_path: Path) -> None:
+    build_engine(tmp_path, X86, configure_only=True)
+    commands = json.loads((tmp_path / "compile_commands.json").read_text())
+    flags: dict[str, list[list[str]]] = {}
+    for entry in commands:
+        words = shlex.split(entry["command"])
+        flags.setdefault(Path(entry["file"]).name, []).append(words[: words.index("-o")])
+    twice = {name for name, copies in flags.items() if len(copies) == 2}
+    assert twice == {
+        "exec.c", "record.c", "kernels_avx2.c", "kernels_avx512.c", "kernels_avx512vnni.c", "kernels_scalar.c"
+    }  # fmt: skip
+    for name in twice:
+        plain, recording = sorted(flags[name], key=len)
+        # Apart from the macro the two differ in nothing, so that what is recorded is what runs.
+        assert [flag for flag in recording if flag != "-DCFLOW_RECORD"] == plain
+        assert "-DCFLOW_RECORD" not in plain
+    assert all("-DCFLOW_RECORD" not in copies[0] for name, copies in flags.items() if name not in twice)
+
+
 def test_other_processors_build_without_x86_sources(tmp_path: Path) -> None:
     flags = compile_flags(tmp_path, {"CMAKE_SYSTEM_NAME": "Linux", "CMAKE_SYSTEM_PROCESSOR": "aarch64"})
     assert "kernels_scalar.c" in flags

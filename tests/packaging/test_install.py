@@ -1,5 +1,6 @@
 """The library as Python finds it, and the wheel that carries it."""
 
+import contextlib
 import importlib.metadata
 import importlib.resources
 import re
@@ -10,30 +11,65 @@ from pathlib import Path
 
 import pytest
 
-from tools.build_engine import ROOT, build_engine
+from tools.build_engine import ROOT
 
-needs_cmake = pytest.mark.skipif(shutil.which("cmake") is None, reason="cmake is not installed")
-
-
-def declared_functions() -> set[str]:
-    """The functions that cflow.h declares as exported."""
-    header = re.sub(r"/\*.*?\*/", "", (ROOT / "engine/include/cflow.h").read_text(), flags=re.DOTALL)
-    return set(re.findall(r"CFLOW_API [^;(]*?\b(cflow_\w+)\(", header))
+PACKAGES = ("baselines", "claims", "cli", "engine", "harness", "reports")
 
 
-@needs_cmake
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A wheel built from the checkout, without a network."""
+    if shutil.which("cmake") is None:
+        pytest.skip("cmake is not installed")
+    backend = pytest.importorskip("scikit_build_core.build", reason="scikit-build-core is not installed")
+    folder = tmp_path_factory.mktemp("wheel")
+    with contextlib.chdir(ROOT):
+        return folder / backend.build_wheel(str(folder), {"build-dir": str(folder / "build")})
+
+
+@pytest.mark.no_sanitizer
+def test_wheel_holds_the_packages_and_nothing_else(wheel: Path) -> None:
+    assert re.fullmatch(r"cflow_claims-[\d.]+-py3-none-\w+\.whl", wheel.name)
+    with zipfile.ZipFile(wheel) as archive:
+        names = {name for name in archive.namelist() if ".dist-info/" not in name}
+    sources = {
+        path.relative_to(ROOT).as_posix()
+        for package in PACKAGES
+        for path in (ROOT / package).rglob("*")
+        if path.is_file() and path.suffix in {".py", ".toml", ".json", ".j2", ".css", ".txt"}
+    }
+    sources = {name for name in sources if not name.startswith("reports/runs/")}
+    built = {"engine/libcflow.so", "engine/libcflow_record.so", "engine/cflow_gemv_driver"}
+    assert names == sources | built | {"engine/include/cflow.h"}
+
+
 @pytest.mark.no_sanitizer
 @pytest.mark.skipif(shutil.which("nm") is None, reason="nm (binutils) is not installed")
-def test_library_exports_exactly_what_the_header_declares(tmp_path: Path) -> None:
-    library = build_engine(tmp_path)
+@pytest.mark.parametrize("name", ["libcflow.so", "libcflow_record.so"])
+def test_library_exports_exactly_what_the_header_declares(wheel: Path, tmp_path: Path, name: str) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        library = archive.extract(f"engine/{name}", tmp_path)
     listed = subprocess.run(
-        ["nm", "--dynamic", "--defined-only", "--format=posix", str(library)],
+        ["nm", "--dynamic", "--defined-only", "--format=posix", library],
         check=True,
         capture_output=True,
         text=True,
     )
     exported = {line.split()[0] for line in listed.stdout.splitlines()}
-    assert exported == declared_functions()
+    header = re.sub(r"/\*.*?\*/", "", (ROOT / "engine/include/cflow.h").read_text(), flags=re.DOTALL)
+    declared = set(re.findall(r"CFLOW_API [^;(]*?\b(cflow_\w+)\(", header))
+    assert exported == declared
+
+
+@pytest.mark.no_sanitizer
+@pytest.mark.skipif(shutil.which("nm") is None, reason="nm (binutils) is not installed")
+def test_the_driver_keeps_the_names_of_its_kernels(wheel: Path, tmp_path: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        driver = Path(archive.extract("engine/cflow_gemv_driver", tmp_path))
+        mode = archive.getinfo("engine/cflow_gemv_driver").external_attr >> 16
+    assert mode & 0o111, "not executable once installed"
+    listed = subprocess.run(["nm", "--format=posix", driver], check=True, capture_output=True, text=True)
+    assert {"q4_0f32", "q4_0f32_rows_r1"} <= {line.split()[0] for line in listed.stdout.splitlines()}
 
 
 def installed_distribution() -> importlib.metadata.Distribution | None:
@@ -50,26 +86,3 @@ def test_installed_package_carries_library_and_command() -> None:
         assert library.is_file()
     (command,) = importlib.metadata.entry_points(group="console_scripts", name="cflow")
     assert callable(command.load())
-
-
-@needs_cmake
-@pytest.mark.no_sanitizer
-def test_wheel_is_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    backend = pytest.importorskip("scikit_build_core.build", reason="scikit-build-core is not installed")
-    monkeypatch.chdir(ROOT)
-    wheel = tmp_path / backend.build_wheel(str(tmp_path), {"build-dir": str(tmp_path / "build")})
-    assert re.fullmatch(r"cflow_claims-[\d.]+-py3-none-\w+\.whl", wheel.name)
-    with zipfile.ZipFile(wheel) as archive:
-        names = set(archive.namelist())
-
-    sources = {
-        path.relative_to(ROOT).as_posix()
-        for package in ("baselines", "claims", "cli", "engine", "harness", "reports")
-        for path in (ROOT / package).rglob("*")
-        if path.is_file() and path.suffix in {".py", ".toml", ".json", ".j2", ".css"}
-    }
-    sources = {name for name in sources if not name.startswith("reports/runs/")}
-    assert sources - names == set()
-    assert {"engine/libcflow.so", "engine/include/cflow.h"} <= names
-    extra = {name for name in names - sources if ".dist-info/" not in name}
-    assert extra == {"engine/libcflow.so", "engine/include/cflow.h"}
