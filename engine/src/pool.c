@@ -170,7 +170,11 @@ static void *worker_main(void *argument)
         if (atomic_fetch_sub(&pool->running, 1) == 1) {
             futex_wake_all(&pool->running);
         }
-        await_change(&pool->job_number, seen, &pool->job_sleepers, pool->spin);
+        /*
+         * No spinning between jobs: the thread that prepares the next one needs a CPU too, and where the workers hold
+         * all of them each would wait for the other (seen as run-queue delay in every round of a measurement).
+         */
+        await_change(&pool->job_number, seen, &pool->job_sleepers, 0);
         seen = atomic_load_explicit(&pool->job_number, memory_order_acquire);
         if (atomic_load(&pool->stop)) {
             return NULL;
