@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -12,7 +14,9 @@ import pytest
 
 from claims.models import remove_cached
 from claims.run import REGISTRY_PATH, ClaimsRun, Found, Settings, UnfitError, model_cache
+from claims.summary import table
 from engine.errors import CflowError
+from harness import load
 from harness.errors import HarnessError, ResultsError
 from harness.kinds import INCONCLUSIVE, NOT_MEASURABLE, PROFILE_NAMES, REFUTED, Verdict
 from harness.profiles import DEFAULT_PROFILE
@@ -20,6 +24,7 @@ from harness.registry import load_registry
 from reports import render
 
 USAGE_ERROR = 2
+NARROWEST = 100  # columns of the table at the end; a narrower terminal wraps it
 _RUN = pytest.StashKey[ClaimsRun]()
 _ENDED = pytest.StashKey[list[str]]()
 
@@ -199,9 +204,9 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     if run is None:
         return
     terminalreporter.section(f"claims, profile {run.profile}, {run.threads} threads")
-    for claim in run.registry.claims:
-        verdict, reason = run.recorder.claim_verdict(claim.id)
-        terminalreporter.write_line(f"{claim.id:<11} {verdict:<19} {claim.title}: {reason}"[:160])
+    with contextlib.suppress(ResultsError):
+        for line in table(load(run.out), max(shutil.get_terminal_size().columns, NARROWEST)).splitlines():
+            terminalreporter.write_line(line)
     terminalreporter.write_line(f"results: {run.recorder.path}")
     for line in config.stash[_ENDED]:
         terminalreporter.write_line(line)
