@@ -538,7 +538,7 @@ int cflow_session_trace_read(const cflow_session *session, int thread, size_t fi
     const cf_worker *worker = &session->workers[thread];
     const size_t kept = worker->trace_count < session->trace_capacity ? worker->trace_count : session->trace_capacity;
     *total_out = worker->trace_count;
-    if (first < kept) {
+    if (first < kept && count > 0) {
         const size_t copied = kept - first < count ? kept - first : count;
         memcpy(records_out, worker->trace + first * CF_TRACE_FIELDS, copied * CF_TRACE_FIELDS * sizeof *records_out);
     }
