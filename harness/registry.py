@@ -280,6 +280,9 @@ def _check(index: int, item: object, claims: Mapping[str, Claim]) -> Check:
         raise RegistryError(
             f"check[{check_id}].target: missing; only a check with beyond = true may be recorded alone"
         )
+    first_screen = table.flag("first_screen", False)
+    if first_screen and not beyond:
+        raise table.fail("first_screen", True, "false: checks that decide a claim stand in its row already")
     check = Check(
         id=check_id,
         claim=claim_id,
@@ -294,7 +297,7 @@ def _check(index: int, item: object, claims: Mapping[str, Claim]) -> Check:
         needs=needs,
         budget_s=_budget(check_id, table.table("budget_s")),
         beyond=beyond,
-        first_screen=table.flag("first_screen", False),
+        first_screen=first_screen,
         built=table.flag("built", True),
         margin=margin,
         guard=guard,

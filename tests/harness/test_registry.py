@@ -58,6 +58,7 @@ HINT = 'id = "6.hint"\nclaim = "6"'
     [
         (HINT, 'id = "hint"\nclaim = "6"', r"check\[hint\]\.id: found 'hint'"),
         (HINT, 'id = "6.hint"\nclaim = "9"', r"check\[6\.hint\]\.claim: found '9'"),
+        (HINT, HINT + "\nfirst_screen = true", r"check\[6\.hint\]\.first_screen: found True"),
         (HINT, HINT + "\nbeyonde = true", r"check\[6\.hint\]\.beyonde: unknown key"),
         (HINT, 'id = "7.law"\nclaim = "6"', r"check\[7\.law\]\.id: used twice"),
         ("target = [-inf, 1.03]", "target = [1.03, 1.0]", r"check\[6\.hint\]\.target: found \[1\.03, 1\.0\]"),
