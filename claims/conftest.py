@@ -108,7 +108,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _selected(check_id: str, name: str) -> bool:
-    return check_id == name or check_id.startswith(f"{name}.")
+    claims = {check.id: check.claim for check in load_registry(REGISTRY_PATH).checks}
+    return check_id == name or claims.get(check_id) == name
 
 
 def _partial(items: Sequence[pytest.Item]) -> tuple[str, ...] | None:

@@ -111,9 +111,9 @@ def begun_tiles(session: Session, tiles: Sequence[PlacedTile], token: int) -> li
 def compared(begun: Sequence[Begun], offsets: Offsets) -> tuple[list[int], list[int]]:
     """Offset of each tile begun, and the offset that it must exceed.
 
-    That is the tile which the same worker began before it in the phase, or for the first of a phase the
-    highest that any worker began in an earlier one: between workers of one phase there is no order. The
-    first tile of each worker in the first phase has nothing before it and is left out.
+    That is the highest that the same worker began before it in the phase, or that any worker began in an
+    earlier one: between workers of one phase there is no order. The first tile of each worker in the first
+    phase has nothing before it and is left out.
     """
     own, before = [], []
     highest: int | None = None
@@ -128,7 +128,7 @@ def compared(begun: Sequence[Begun], offsets: Offsets) -> tuple[list[int], list[
             if previous is not None:
                 own.append(offset)
                 before.append(previous)
-            previous = offset
+            previous = offset if previous is None else max(previous, offset)
             reached = offset if reached is None else max(reached, offset)
     return own, before
 

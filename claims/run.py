@@ -15,7 +15,7 @@ from typing import Any, Final
 from engine.enums import Isa
 from engine.errors import CflowError
 from engine.kernels import isa_default, isa_supported, threads_default
-from engine.native import build_info
+from engine.native import build_info, library_sha256
 from engine.smollm2 import gguf_path
 from harness import cachegrind
 from harness.evidence import Evidence
@@ -96,7 +96,7 @@ class ClaimsRun:
                 dirty=revised.dirty,
                 command=shlex.join(["pytest", "claims/", *settings.arguments]),
             ),
-            {"engine": build_info()},
+            {"engine": build_info(), "library_sha256": library_sha256()},
             before,
             resume=settings.resume,
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from claims.l1 import METHOD, Product, as_wide_as_the_matrix, kernel_of, ratio
 from claims.models import synthetic
 from claims.recorded import TOKENS, WIDE_DOWN, recorded_pieces
 from claims.run import SEED, ClaimsRun, Found
-from claims.timing import Bench, open_bench, progress_line, thread_cells
+from claims.timing import Bench, open_bench, progress_line, thread_cells, timed_cells
 from engine.enums import Isa, PieceKind, Type
 from engine.kernels import gemv, isa_default, tiles_bytes, unpack_tiles
 from engine.probes import Arena
@@ -38,6 +39,8 @@ MODEL_LIMITS = (
     "What the compiler adds to the kernel's own loads (spills, constants) is not in it; those hit.",
 )
 ROW_MAJOR = replace(SLICE, rows_per_pass=1)
+SAME_PRODUCT = 1e-5
+"""Largest relative difference of the products of two arms that compute the same."""
 NOT_TOLD = NotMeasurable("the kernel does not tell this machine's L1-d (/sys/devices/system/cpu)")
 
 
@@ -315,6 +318,9 @@ def test_time(measure: Measure, claims_run: ClaimsRun) -> None:
         with Arena(bench.pool, size) as tiles, Arena(bench.pool, size) as blocks:
             fill_matrix(tiles, rows, columns)
             blocks.data()[:size] = unpack_tiles(Type.Q4_0, [rows], columns, tiles.data()[:size])[0].ravel()
+            difference = _difference(tiles, blocks, rows, columns, isa)
+            if not difference < SAME_PRODUCT:
+                raise AssertionError(f"tiles and row-major differ by {difference}, allowed: {SAME_PRODUCT}")
             arms = [
                 gemv_arm("tiles", bench.pool, tiles, tiled, rows, columns, repeat),
                 gemv_arm("row-major", bench.pool, blocks, row_major, rows, columns, repeat),
@@ -330,22 +336,22 @@ def test_time(measure: Measure, claims_run: ClaimsRun) -> None:
                     "row-major": row_major.name,
                     "matrix": f"{rows} x {columns}, {size} bytes",
                     "threads": bench.pool.threads,
-                    "relative difference of the products": _difference(tiles, blocks, rows, columns, isa),
+                    "relative difference of the products": difference,
                 },
                 progress=progress_line(f"2.time, {label}"),
             )
 
-    def produce() -> Found:
-        found: dict[str, Timed | NotMeasurable] = {}
-        for name, threads in reversed(thread_cells(claims_run.threads)):
-            with open_bench(threads) as bench:
-                for place in ("RAM", "L3", "L2"):
-                    label = f"{name}, matrix in {place}"
-                    found[label] = cell(label, place, bench)
-        return found
+    def with_bench(label: str, place: str, threads: int) -> Timed | NotMeasurable:
+        with open_bench(threads) as bench:
+            return cell(label, place, bench)
 
     measure(
-        produce,
+        lambda: timed_cells(
+            (label, partial(with_bench, label, place, threads))
+            for name, threads in reversed(thread_cells(claims_run.threads))
+            for place in ("RAM", "L3", "L2")
+            for label in (f"{name}, matrix in {place}",)
+        ),
         (
             "The kernels differ in more than their order: tiles need no sum across lanes.",
             "Where a matrix stays follows from its size; on a shared machine neighbours take part of L3.",

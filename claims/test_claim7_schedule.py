@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -21,11 +22,11 @@ from claims.critical_path import (
 )
 from claims.models import schedule_session, synthetic, undelayed
 from claims.run import SEED, ClaimsRun, Found
-from claims.timing import open_bench, progress_line, thread_cells
+from claims.timing import open_bench, progress_line, thread_cells, timed_cells
 from engine.enums import Type
 from engine.geometry import Geometry
 from engine.model import Model
-from engine.session import Session
+from engine.session import Piece, Session
 from engine.tiles import block_bytes
 from harness.evidence import Counted, Derived
 from harness.paired import run_pairs
@@ -136,11 +137,15 @@ def test_law_sweep(measure: Measure, claims_run: ClaimsRun) -> None:
 @pytest.mark.check("7.path")
 def test_path(measure: Measure, claims_run: ClaimsRun) -> None:
     def produce() -> Found:
-        geometry = Geometry.named(COMBINED)
-        with schedule_session(undelayed(geometry), claims_run.cache) as session:
-            plain, plain_phases = longest_path(session.schedule()), session.phase_count
-        with schedule_session(geometry, claims_run.cache) as session:
-            delayed, delayed_phases = longest_path(session.schedule()), session.phase_count
+        def ran(dd: int, de: int) -> tuple[list[Piece], int]:
+            """The longest path through a token that was decoded, and the phases that it took."""
+            with Session(model, threads=1, context=1, dense_delay=dd, expert_delay=de) as session:
+                session.decode([11])
+                return longest_path(session.schedule()), session.counters()["phases"]
+
+        with Model(synthetic(claims_run.cache, COMBINED, Geometry.named(COMBINED))) as model:
+            plain, plain_phases = ran(0, 0)
+            delayed, delayed_phases = ran(1, 2)
         return Counted(
             method="longest path through the pieces and dependencies that the executor runs; no head",
             inputs={"model": COMBINED, "phases at (0, 0)": plain_phases, "phases at (1, 2)": delayed_phases},
@@ -252,7 +257,9 @@ def test_time(measure: Measure, claims_run: ClaimsRun) -> None:
             )
 
     measure(
-        lambda: {label: cell(label, threads) for label, threads in thread_cells(claims_run.threads)},
+        lambda: timed_cells(
+            (label, partial(cell, label, threads)) for label, threads in thread_cells(claims_run.threads)
+        ),
         limits=[
             "Random weights: time depends on bytes and phases, not on what the weights mean.",
             "Part of a model of this size may stay in the last-level cache between tokens.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from engine.bench import last_level_cache_bytes
 from engine.probes import MIB, Arena, Pool, read_patterns
 from harness.paired import Probes, Progress
-from harness.rounds import Pattern, Roof
+from harness.rounds import Pattern, Roof, Timed
+from harness.verdict import NotMeasurable
 
 PROBE_NS: Final = 50_000_000
 """Length of the read probe beside each round."""
@@ -61,6 +62,24 @@ def open_bench(threads: int) -> Iterator[Bench]:
 def digest(values: NDArray[np.generic]) -> str:
     """Fingerprint of an output, bit for bit."""
     return hashlib.sha256(np.ascontiguousarray(values).tobytes()).hexdigest()[:16]
+
+
+def longest_wait_ns(before: Sequence[int], after: Sequence[int]) -> int:
+    """Longest run-queue delay of a worker between two readings: one that waits holds up all."""
+    return max(end - start for start, end in zip(before, after, strict=True))
+
+
+def timed_cells(
+    cells: Iterable[tuple[str, Callable[[], Timed | NotMeasurable]]],
+) -> Mapping[str, Timed | NotMeasurable]:
+    """Measures the cells of a check one after another; the first that Ctrl-C cuts short is the last."""
+    found: dict[str, Timed | NotMeasurable] = {}
+    interrupted = False
+    for label, measure in cells:
+        one = NotMeasurable("the run was interrupted before this row") if interrupted else measure()
+        interrupted = interrupted or (isinstance(one, Timed) and one.interrupted)
+        found[label] = one
+    return found
 
 
 def progress_line(what: str) -> Progress | None:

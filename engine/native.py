@@ -6,6 +6,7 @@ error.
 """
 
 import ctypes
+import hashlib
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -159,8 +160,8 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "cflow_pool_create": (c_int, [c_int, c_int, POINTER(_pool)]),
     "cflow_pool_destroy": (None, [_pool]),
     "cflow_pool_worker_cpu": (c_int, [_pool, c_int, _intp]),
-    "cflow_pool_run_delay": (c_int, [_pool, _u64p]),
-    "cflow_session_run_delay": (c_int, [_session, _u64p]),
+    "cflow_pool_run_delay": (c_int, [_pool, c_int, _u64p]),
+    "cflow_session_run_delay": (c_int, [_session, c_int, _u64p]),
     "cflow_arena_create": (c_int, [_pool, c_uint64, c_int, POINTER(_arena)]),
     "cflow_arena_destroy": (None, [_arena]),
     "cflow_arena_data": (c_void_p, [_arena]),
@@ -292,6 +293,11 @@ def check(status: int) -> None:
 def text(value: bytes | None) -> str:
     """A C string as str; NULL gives the empty string."""
     return "" if value is None else value.decode("utf-8", errors="replace")
+
+
+def library_sha256() -> str:
+    """SHA-256 of the library file in use, hexadecimal: builds of one compiler and flags can differ."""
+    return hashlib.sha256(Path(str(lib()._name)).read_bytes()).hexdigest()
 
 
 def build_info() -> str:

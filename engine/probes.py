@@ -57,11 +57,14 @@ class Pool:
             cpus.append(cpu.value)
         return cpus
 
-    def run_delay_ns(self) -> int:
-        """Nanoseconds that the workers waited for a CPU since the pool was created, summed."""
-        delay = c_uint64()
-        check(self._library.cflow_pool_run_delay(self.handle, byref(delay)))
-        return delay.value
+    def run_delays_ns(self) -> list[int]:
+        """Nanoseconds that each worker waited for a CPU since the pool was created."""
+        delays = []
+        for thread in range(self.threads):
+            delay = c_uint64()
+            check(self._library.cflow_pool_run_delay(self.handle, thread, byref(delay)))
+            delays.append(delay.value)
+        return delays
 
     def flops(self, isa: Isa, iterations: int) -> tuple[int, int]:
         """f32 multiply-add throughput of all workers: (operations, nanoseconds); a multiply-add counts 2."""

@@ -160,11 +160,14 @@ class Session:
         check(self._library.cflow_session_memory(self.handle, byref(kv), byref(total)))
         return kv.value, total.value
 
-    def run_delay_ns(self) -> int:
-        """Nanoseconds that the workers waited for a CPU since creation, summed."""
-        delay = c_uint64()
-        check(self._library.cflow_session_run_delay(self.handle, byref(delay)))
-        return delay.value
+    def run_delays_ns(self) -> list[int]:
+        """Nanoseconds that each worker waited for a CPU since creation."""
+        delays = []
+        for thread in range(self.threads):
+            delay = c_uint64()
+            check(self._library.cflow_session_run_delay(self.handle, thread, byref(delay)))
+            delays.append(delay.value)
+        return delays
 
     def decode(self, tokens: Iterable[int]) -> npt.NDArray[np.float32]:
         """Feeds tokens at the current position; logits of the last one, float32 [vocab].

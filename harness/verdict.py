@@ -137,6 +137,9 @@ def judge_check(check: Check, cells: Mapping[str, Evidence | NotMeasurable]) -> 
     reason = "; ".join(
         dict.fromkeys(f"{cell.label}: {cell.reason}" if cell.label else cell.reason for cell in decisive)
     )
+    missing = [cell.label for cell in judged if cell.verdict == NOT_MEASURABLE]
+    if missing and verdict != NOT_MEASURABLE:
+        reason += f"; not measured: {', '.join(missing)}"
     return CheckResult(check, kind, verdict, reason, judged)
 
 
@@ -162,6 +165,9 @@ def judge_claim(claim: Claim, checks: Mapping[str, tuple[Check, Verdict | None, 
     }
     verdict = combine(found for found, _ in deciding.values() if found is not None)
     named = [f"{key}: {reason}" for key, (found, reason) in deciding.items() if found == verdict]
+    missing = [key for key, (found, _) in deciding.items() if found == NOT_MEASURABLE]
+    if missing and verdict != NOT_MEASURABLE:
+        named.append(f"not measured: {', '.join(missing)}")
     return verdict, "; ".join(named)
 
 

@@ -501,9 +501,9 @@ typedef struct cflow_pool cflow_pool;
 CFLOW_API int cflow_pool_create(int threads, int pin, cflow_pool **pool_out);
 CFLOW_API void cflow_pool_destroy(cflow_pool *pool);
 CFLOW_API int cflow_pool_worker_cpu(const cflow_pool *pool, int thread, int *cpu_out);
-/* Run-queue delay of the workers since creation: second field of /proc/thread-self/schedstat, summed; 0 when absent. */
-CFLOW_API int cflow_pool_run_delay(cflow_pool *pool, uint64_t *delay_ns_out);
-CFLOW_API int cflow_session_run_delay(cflow_session *session, uint64_t *delay_ns_out);
+/* Run-queue delay of one worker since creation: second field of its schedstat; 0 when the kernel keeps none. */
+CFLOW_API int cflow_pool_run_delay(const cflow_pool *pool, int thread, uint64_t *delay_ns_out);
+CFLOW_API int cflow_session_run_delay(const cflow_session *session, int thread, uint64_t *delay_ns_out);
 
 /* Memory for the probes below: `bytes` on transparent huge pages (huge = 1) or 4 KiB pages, first touched by the workers. */
 typedef struct cflow_arena cflow_arena;

@@ -311,16 +311,13 @@ int cflow_pool_worker_cpu(const cflow_pool *pool, int thread, int *cpu_out)
     return CFLOW_OK;
 }
 
-int cflow_pool_run_delay(cflow_pool *pool, uint64_t *delay_ns_out)
+int cflow_pool_run_delay(const cflow_pool *pool, int thread, uint64_t *delay_ns_out)
 {
-    if (pool == NULL || delay_ns_out == NULL) {
-        return cf_fail(CFLOW_ERR_ARGUMENT, "cflow_pool_run_delay: NULL argument");
+    if (pool == NULL || delay_ns_out == NULL || thread < 0 || thread >= pool->threads) {
+        return cf_fail(CFLOW_ERR_ARGUMENT, "worker %d is out of range or an argument is NULL", thread);
     }
-    *delay_ns_out = 0;
-    for (int i = 0; i < pool->threads; i++) {
-        const uint64_t now_ns = run_delay_ns(pool->workers[i].tid), base_ns = pool->workers[i].run_delay_base_ns;
-        /* Below its base: it could not be read this time. */
-        *delay_ns_out += now_ns > base_ns ? now_ns - base_ns : 0;
-    }
+    const uint64_t now_ns = run_delay_ns(pool->workers[thread].tid), base_ns = pool->workers[thread].run_delay_base_ns;
+    /* Below its base: it could not be read this time. */
+    *delay_ns_out = now_ns > base_ns ? now_ns - base_ns : 0;
     return CFLOW_OK;
 }

@@ -410,9 +410,9 @@ int cflow_session_worker_cpu(const cflow_session *session, int thread, int *cpu_
     return cflow_pool_worker_cpu(session == NULL ? NULL : session->pool, thread, cpu_out);
 }
 
-int cflow_session_run_delay(cflow_session *session, uint64_t *delay_ns_out)
+int cflow_session_run_delay(const cflow_session *session, int thread, uint64_t *delay_ns_out)
 {
-    return cflow_pool_run_delay(session == NULL ? NULL : session->pool, delay_ns_out);
+    return cflow_pool_run_delay(session == NULL ? NULL : session->pool, thread, delay_ns_out);
 }
 
 int cflow_session_memory(const cflow_session *session, uint64_t *kv_bytes_out, uint64_t *total_bytes_out)

@@ -80,8 +80,8 @@ def test_compared_looks_back_over_workers_and_phases() -> None:
     offsets = np.array([0, 10, 20, 30, 40], np.int64)
     begun = [Begun(0, 0, (0, 1)), Begun(0, 1, (2,)), Begun(1, 0, (3,)), Begun(1, 1, (1, 4))]
     own, before = compared(begun, offsets)
-    # 1 after 0; 3 after the highest of phase 0; 1 of the second worker lies before it; 4 after 1.
-    assert (own, before) == ([10, 30, 10, 40], [0, 20, 20, 10])
+    # 1 after 0; 3 and 1 after the highest of phase 0, 2; 4 after that as well, 1 being lower.
+    assert (own, before) == ([10, 30, 10, 40], [0, 20, 20, 20])
     assert compared([], offsets) == ([], [])
 
 

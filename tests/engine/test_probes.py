@@ -13,7 +13,7 @@ from engine.tiles import quantise
 def test_pool_reports_its_workers() -> None:
     with Pool(2) as pool:
         assert len(pool.worker_cpus) == 2
-        assert pool.run_delay_ns() >= 0
+        assert len(pool.run_delays_ns()) == 2
         operations, elapsed = pool.flops(Isa.SCALAR, 1000)
         assert operations > 0
         assert elapsed > 0
@@ -33,7 +33,7 @@ def test_closed_handles_are_refused() -> None:
     with pytest.raises(ArgumentError, match="the arena is closed"):
         arena.data()
     with pytest.raises(ArgumentError, match="the pool is closed"):
-        pool.run_delay_ns()
+        pool.run_delays_ns()
 
 
 @pytest.mark.parametrize("threads", [0, -1, 257])
