@@ -104,6 +104,7 @@ class ClaimsRun:
     def finish(self) -> None:
         """Records the machine's state after the last check."""
         self.recorder.finish(machine_state(self.out))
+        self.recorder.close()
 
     def command(self, check_id: str) -> str:
         """What repeats one check alone."""

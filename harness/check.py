@@ -7,6 +7,7 @@ nothing of this project but the exception tree, and repeats the limits of the ru
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import math
 import tomllib
@@ -55,15 +56,20 @@ def check(directory: Path | str) -> dict[str, Any]:
     try:
         registry = tomllib.loads(text)
         declared = [(item["id"], item) for item in registry["check"]]
-        claims = [(item["id"], bool(item["built"])) for item in registry["claim"]]
-    except (tomllib.TOMLDecodeError, KeyError, TypeError) as error:
+        for _, item in declared:
+            _ = item["claim"], item["kinds"][0], item["unit"], item["budget_s"], _declared_cells(item)
+        claims = {item["id"]: (item["title"], bool(item["built"])) for item in registry["claim"]}
+    except (tomllib.TOMLDecodeError, LookupError, TypeError) as error:
         raise ResultsError(f"results.json: $.registry.text: {error!r}") from error
     records = _records(data, dict(declared), problems)
-    rows: dict[str, list[dict[str, Any]]] = {claim_id: [] for claim_id, _ in claims}
+    rows: dict[str, list[dict[str, Any]]] = {claim_id: [] for claim_id in claims}
     for check_id, item in declared:
+        if item["claim"] not in rows:
+            problems.add(check_id, f"claim {item['claim']!r} is not declared in claims.toml")
+            continue
         rows[item["claim"]].append(_row(check_id, item, records.get(check_id), data["run"], problems))
     out = []
-    for claim_id, built in claims:
+    for claim_id, (_, built) in claims.items():
         deciding = [row["verdict"] for row in rows[claim_id] if not row["beyond"]]
         out.append(
             {
@@ -72,7 +78,7 @@ def check(directory: Path | str) -> dict[str, Any]:
                 "checks": rows[claim_id],
             }
         )
-    _compare_claims(out, data["claims"], problems)
+    _compare_claims(out, claims, data["claims"], problems)
     return {"claims": out, "problems": problems.found}
 
 
@@ -106,7 +112,45 @@ def _records(data: Mapping[str, Any], declared: Mapping[str, Any], problems: _Pr
     numbers = [record["seq"] for record in data["checks"]]
     if numbers != sorted(set(numbers)):
         problems.add(None, f"sequence numbers of the checks do not ascend: {numbers}")
+    _order_in_time(data, problems)
     return records
+
+
+def _order_in_time(data: Mapping[str, Any], problems: _Problems) -> None:
+    """Checks run one after the other. Across a resume the clock may have begun anew."""
+    in_order = sorted(data["checks"], key=lambda record: record["seq"])
+    for record in in_order:
+        if record["finished_ns"] < record["started_ns"]:
+            problems.add(record["id"], "finished_ns lies before started_ns")
+    for before, after in itertools.pairwise(in_order):
+        resumed = any(
+            before["finished_utc"] <= moment <= after["finished_utc"] for moment in data["run"]["resumed_utc"]
+        )
+        if after["started_ns"] < before["finished_ns"] and not resumed:
+            problems.add(after["id"], f"starts before {before['id']} ends")
+
+
+def _misplaced(record: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Faults by cell label: rounds outside the time of their record, or at the time of another cell's
+    rounds.
+    """
+    faults: dict[str, list[str]] = {}
+    spans = []
+    for cell in record["cells"]:
+        for one in (cell["evidence"] or {}).get("rounds", ()):
+            spans.append((one["start_ns"], one["end_ns"], cell["label"]))
+            if one["start_ns"] < record["started_ns"] or one["end_ns"] > record["finished_ns"]:
+                faults.setdefault(cell["label"], []).append(f"round {one['seq']} lies outside its record")
+    end_ns, owner = 0, ""
+    overlaps: set[tuple[str, str]] = set()
+    for start, end, label in sorted(spans):
+        if owner != label and start < end_ns:
+            overlaps.update({(label, owner), (owner, label)})
+        if end > end_ns:
+            end_ns, owner = end, label
+    for label, other in sorted(overlaps):
+        faults.setdefault(label, []).append(f"rounds overlap those of cell {other!r}")
+    return faults
 
 
 def _row(
@@ -136,6 +180,10 @@ def _row(
     row["kind"] = record["kind"]
     if record["kind"] not in item["kinds"]:
         problems.add(check_id, f"kind {record['kind']} does not count for this check")
+    if run["profile"] not in item["budget_s"]:
+        problems.add(check_id, f"recorded, but not part of profile {run['profile']}")
+    if record["verdict"] == _NOT_MEASURABLE and not record["reason"].strip():
+        problems.add(check_id, f"{_NOT_MEASURABLE} without a reason")
     for key, wanted in (
         ("claim", item["claim"]),
         ("beyond", beyond),
@@ -197,12 +245,16 @@ def _judge_cells(
     if [cell["label"] for cell in record["cells"]] != [cell["label"] for cell in cells]:
         problems.add(check_id, f"cells are {list(stored)}, declared {[cell['label'] for cell in cells]}")
     found: list[tuple[str | None, _Triple]] = []
+    misplaced = _misplaced(record)
     for cell in cells:
         if cell["label"] not in stored:
             found.append(("INCONCLUSIVE", (None, None, None)))
             continue
+        faults = misplaced.get(cell["label"], [])
         found.append(
-            _judge_cell(check_id, item, cell, stored[cell["label"]], record["kind"], len(cells), problems)
+            _judge_cell(
+                check_id, item, cell, stored[cell["label"]], record["kind"], len(cells), faults, problems
+            )
         )
     return found
 
@@ -214,6 +266,7 @@ def _judge_cell(
     stored: Mapping[str, Any],
     kind: str,
     cell_count: int,
+    faults: Sequence[str],
     problems: _Problems,
 ) -> tuple[str | None, _Triple]:
     name = f"cell {cell['label']!r}: " if cell["label"] else ""
@@ -226,11 +279,15 @@ def _judge_cell(
             problems.add(check_id, f"{name}{key} is {stored[key]!r}, declared {cell[key]!r}")
     evidence = stored["evidence"]
     triple: _Triple = (None, None, None)
-    doubts: list[str] = []
+    doubts = list(faults)
+    for fault in faults:
+        problems.add(check_id, name + fault)
     if evidence is not None and evidence["kind"] != kind:
         problems.add(check_id, f"{name}evidence is {evidence['kind']}, the check is {kind}")
         doubts.append("kinds are mixed")
     if evidence is None:
+        if not stored["reason"].strip():
+            problems.add(check_id, f"{name}no evidence and no reason")
         verdict = _NOT_MEASURABLE
     else:
         if evidence["kind"] == "timed":
@@ -243,6 +300,12 @@ def _judge_cell(
             )
             triple = (found.value, found.low, found.high)
             doubts += found.doubts
+            reasons = (stored["summary"] or {}).get("reasons", [])
+            if bool(reasons) is not bool(found.doubts):
+                problems.add(
+                    check_id,
+                    f"{name}summary.reasons is {reasons}, the raw material gives {list(found.doubts)}",
+                )
         else:
             value = _reduced(check_id, name, evidence, problems)
             triple = (value, None, None)
@@ -329,12 +392,18 @@ def _reduce_two(op: str, a: list[Any], b: list[Any]) -> float:
 
 
 def _compare_claims(
-    derived: Sequence[Mapping[str, Any]], stored: Sequence[Mapping[str, Any]], problems: _Problems
+    derived: Sequence[Mapping[str, Any]],
+    declared: Mapping[str, tuple[str, bool]],
+    stored: Sequence[Mapping[str, Any]],
+    problems: _Problems,
 ) -> None:
     if [claim["id"] for claim in stored] != [claim["id"] for claim in derived]:
         problems.add(None, f"claims are {[claim['id'] for claim in stored]}, not those of claims.toml")
         return
     for claim, wanted in zip(stored, derived, strict=True):
+        for key, value in zip(("title", "built"), declared[claim["id"]], strict=True):
+            if claim[key] != value:
+                problems.add(None, f"claim {claim['id']}: {key} is {claim[key]!r}, declared {value!r}")
         if claim["verdict"] != wanted["verdict"]:
             problems.add(
                 None,

@@ -53,12 +53,15 @@ def timed_finding(
         evidence, summary: as stored. guard: g of the A/A rule. cell_count: m of the confidence 1 - 0.05 / m.
         report: called with every disagreement between the file and its raw material.
     """
-    faults = [*_round_faults(evidence), *_sample_faults(evidence)]
+    faults = [*_control_faults(evidence), *_round_faults(evidence), *_sample_faults(evidence)]
     for fault in faults:
         report(fault)
     if any(set(one["samples"]) != {arm["name"] for arm in evidence["arms"]} for one in evidence["rounds"]):
         return TimedFinding(None, None, None, tuple(faults))
-    voids = _voids(evidence)
+    for fault in _stop_faults(evidence):
+        report(fault)
+        faults.append(fault)
+    voids = _voids(evidence["arms"], evidence["rounds"])
     for one, found in zip(evidence["rounds"], voids, strict=True):
         stored = sorted((void["rule"], void["arm"] or "") for void in one["void"])
         if stored != sorted(found):
@@ -78,7 +81,12 @@ def timed_finding(
     over = _over_roof(evidence, valid)
     for fault in over:
         report(fault)
-    doubts = (*faults, *_doubts(evidence, voids, logs, interval, control, halves, math.log1p(guard)), *over)
+    doubts = (
+        *faults,
+        *_doubts(evidence, voids, logs, interval, control, halves, math.log1p(guard)),
+        *over,
+        *_probe_over_roof(evidence, valid),
+    )
     value = math.exp(middle(logs)) if logs else None
     low, high = (None, None) if interval is None else interval
     derived = {
@@ -109,6 +117,51 @@ def _compare_summary(
             report(f"summary.{key} is {stored}, the rounds give {value}")
 
 
+def _control_faults(evidence: Mapping[str, Any]) -> list[str]:
+    """An A/A control that is not one: exactly one arm repeats another one under the same conditions."""
+    arms = {arm["name"]: arm for arm in evidence["arms"]}
+    controls = [arm for arm in evidence["arms"] if arm["control_of"] is not None]
+    faults = []
+    if len(controls) != 1:
+        faults.append(f"A/A controls are {[arm['name'] for arm in controls]}, allowed: exactly one")
+    for arm in controls:
+        name, original = arm["name"], arms.get(arm["control_of"])
+        if original is None or arm["control_of"] == name:
+            faults.append(f"arm {name}: control_of is {arm['control_of']!r}, allowed: another arm")
+            continue
+        for key in ("expected_digest", "resident"):
+            if arm[key] != original[key]:
+                faults.append(f"arm {name}: {key} is {arm[key]!r}, the arm it repeats has {original[key]!r}")
+    return faults
+
+
+def _block_rounds(evidence: Mapping[str, Any]) -> int:
+    """Rounds of a whole balanced block."""
+    count = len(evidence["arms"])
+    return count if count % 2 == 0 else 2 * count
+
+
+def _stop_faults(evidence: Mapping[str, Any]) -> list[str]:
+    """Rounds that the stop rule does not give: whole blocks until the wanted number is valid, at most half as
+    many again as planned. Valid is what the rules said at that moment, with the rounds until then.
+    """
+    rounds, wanted, block = evidence["rounds"], evidence["rounds_wanted"], _block_rounds(evidence)
+    planned = -(-wanted // block)
+    limit = (planned + -(-planned // 2)) * block
+
+    def enough(count: int) -> bool:
+        valid = _voids(evidence["arms"], rounds[:count]).count([])
+        return bool(valid >= wanted)
+
+    ends = range(0, min(limit, len(rounds) + block), block)
+    stop = next((count for count in ends if enough(count)), limit)
+    if len(rounds) > stop:
+        return [f"{len(rounds)} rounds, but {wanted} valid ones were wanted and the stop rule ends at {stop}"]
+    if len(rounds) < stop and not evidence["interrupted"]:
+        return [f"{len(rounds)} rounds, but the stop rule goes on, and the run was not interrupted"]
+    return []
+
+
 def _round_faults(evidence: Mapping[str, Any]) -> list[str]:
     """Rounds that are missing, out of time, or not in balanced order."""
     arms = [arm["name"] for arm in evidence["arms"]]
@@ -120,7 +173,7 @@ def _round_faults(evidence: Mapping[str, Any]) -> list[str]:
     for one in rounds:
         if sorted(one["order"]) != sorted(arms) or sorted(one["samples"]) != sorted(arms):
             faults.append(f"round {one['seq']}: order or samples do not hold every arm once")
-    block = len(arms) if len(arms) % 2 == 0 else 2 * len(arms)
+    block = _block_rounds(evidence)
     for start in range(0, len(rounds) - block + 1, block):
         orders = [one["order"] for one in rounds[start : start + block]]
         for position, arm in itertools.product(range(len(arms)), arms):
@@ -164,9 +217,10 @@ def _sample_faults(evidence: Mapping[str, Any]) -> list[str]:
     return faults
 
 
-def _voids(evidence: Mapping[str, Any]) -> list[list[tuple[str, str]]]:
+def _voids(
+    arms: Sequence[Mapping[str, Any]], rounds: Sequence[Mapping[str, Any]]
+) -> list[list[tuple[str, str]]]:
     """The void rules of every round as (rule, arm), arm "" for the whole round."""
-    rounds = evidence["rounds"]
     typical = middle([one["probe_bytes_per_ns"] for one in rounds]) if rounds else 0.0
     out = []
     for one in rounds:
@@ -175,7 +229,7 @@ def _voids(evidence: Mapping[str, Any]) -> list[list[tuple[str, str]]]:
             found.append(("steal", ""))
         if one["probe_bytes_per_ns"] < 0.92 * typical:
             found.append(("bandwidth_probe", ""))
-        for arm in evidence["arms"]:
+        for arm in arms:
             sample, wanted = one["samples"][arm["name"]], arm["resident"]
             if sample["run_delay_ns"] * 100 > sample["ns"] * 3:
                 found.append(("run_queue", arm["name"]))
@@ -229,8 +283,9 @@ def _interval(logs: Sequence[float], alpha: Fraction) -> list[float] | None:
 def _control(
     evidence: Mapping[str, Any], valid: Sequence[Mapping[str, Any]], alpha: Fraction
 ) -> list[float] | None:
+    names = {arm["name"] for arm in evidence["arms"]}
     for arm in evidence["arms"]:
-        if arm["control_of"] is not None:
+        if arm["control_of"] in names:
             pairs = [(one["samples"][arm["name"]], one["samples"][arm["control_of"]]) for one in valid]
             return _interval([math.log(_measure(x, "time") / _measure(y, "time")) for x, y in pairs], alpha)
     return None
@@ -258,6 +313,13 @@ def _doubts(
     for arm in set(blamed):
         if _tail(blamed.count(arm), len(blamed), Fraction(1, len(evidence["arms"]))) < Fraction(1, 100):
             doubts.append(f"voids fall on {arm}")
+    for twin in evidence["arms"]:
+        pair = (twin["name"], twin["control_of"])
+        both = len([arm for arm in blamed if arm in pair])
+        if twin["control_of"] is None or not both:
+            continue
+        if _tail(both, len(blamed), Fraction(2, max(2, len(evidence["arms"])))) < Fraction(1, 100):
+            doubts.append(f"voids fall on {pair[1]} and its twin")
     if control is None or max(abs(math.log(end)) for end in control) > guard * (1 + _RELATIVE_ERROR):
         doubts.append("the A/A control fails")
     if halves is None or abs(math.log(halves[0] / halves[1])) > guard * (1 + _RELATIVE_ERROR):
@@ -273,6 +335,14 @@ def _share(evidence: Mapping[str, Any], valid: Sequence[Mapping[str, Any]], arm:
     if evidence["roof"] is None or not valid:
         return None
     return middle([_measure(one["samples"][arm], "bandwidth") for one in valid]) / _roof(evidence)
+
+
+def _probe_over_roof(evidence: Mapping[str, Any], valid: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A roof that the read probes beat was measured on a busier machine."""
+    if evidence["roof"] is None or not valid:
+        return []
+    share = middle([one["probe_bytes_per_ns"] for one in valid]) / _roof(evidence)
+    return [f"the median probe is {share:.3f} of the roof, above 1.03"] if share > 1.03 else []
 
 
 def _over_roof(evidence: Mapping[str, Any], valid: Sequence[Mapping[str, Any]]) -> list[str]:

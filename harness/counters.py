@@ -125,7 +125,8 @@ class HardwareCounters:
     """Counts the calling thread in user space, between `with` and its end. Values are scaled when
     multiplexed.
 
-    Raises CounterError on entry, naming the first counter that cannot be opened and why.
+    Raises CounterError on entry, naming the first counter that cannot be opened and why; and at the end of
+    the block, naming the first counter that the kernel never let run: that is no count of 0.
     """
 
     def __init__(self, names: Sequence[str]) -> None:
@@ -152,10 +153,17 @@ class HardwareCounters:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._ioctl(_IOC_DISABLE)
-        for name, descriptor in zip(self._names, self._descriptors, strict=True):
-            value, enabled, running = struct.unpack("=QQQ", os.read(descriptor, 24))
-            self.values[name] = round(value * enabled / running) if running else 0
-        self._close()
+        try:
+            for name, descriptor in zip(self._names, self._descriptors, strict=True):
+                value, enabled, running = struct.unpack("=QQQ", os.read(descriptor, 24))
+                if running:
+                    self.values[name] = round(value * enabled / running)
+                elif error is None:
+                    raise CounterError(
+                        f"{name}: not counted: it ran 0 of {enabled} ns; other counters held its place"
+                    )
+        finally:
+            self._close()
 
     def _ioctl(self, request: int) -> None:
         import fcntl

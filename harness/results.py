@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import importlib.resources
 import json
 import os
 import time
+import weakref
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,6 +27,8 @@ if TYPE_CHECKING:
     import pandas
 
 FILE_NAME: Final = "results.json"
+LOCK_NAME: Final = ".results.lock"
+"""Held by the run that writes the folder. The file stays: removing it would let two runs lock two files."""
 SCHEMA_VERSION: Final = 1
 
 
@@ -258,7 +263,9 @@ def load(directory: Path | str) -> Results:
 
 
 class Recorder:
-    """Writes results.json after every check. One process at a time per folder."""
+    """Writes results.json after every check. One recorder at a time per folder: it holds a lock until it is
+    closed, collected, or its process ends.
+    """
 
     def __init__(
         self,
@@ -273,6 +280,7 @@ class Recorder:
         self._data = data
         self._now = now
         self._clock_ns = clock_ns
+        self._unlock: Callable[[], object] = lambda: None
 
     @classmethod
     def open(
@@ -294,40 +302,48 @@ class Recorder:
             build: of the engine, flat.
 
         Raises:
-            ResultsError: the folder holds results and resume is False; it cannot be written; or the run to be
-            resumed
-                had another registry, profile, options, commit, dirty flag or build.
+            ResultsError: the folder holds results and resume is False; another run writes it; it cannot be
+            written; or the run to be resumed had another registry, profile, options, commit, dirty flag,
+            build, CPU model or kernel.
         """
         try:
             directory.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ResultsError(f"{directory}: cannot be created: {error.strerror}") from error
-        exists = (directory / FILE_NAME).exists()
-        if exists and not resume:
-            raise ResultsError(
-                f"{directory}: holds {FILE_NAME} already; continue it with --resume or name another folder"
-            )
-        if exists:
-            data = read_json(directory)
-            _same_run(directory, data, registry, run, build)
-            data["run"]["resumed_utc"].append(now())
-            data["run"]["finished_utc"] = None
-            data["machine"]["after"] = None
-        else:
-            started: dict[str, Any] = {"created_utc": now(), "resumed_utc": [], "finished_utc": None}
-            data = {
-                "schema_version": SCHEMA_VERSION,
-                "run": {**_run_json(run), **started, "command": run.command},
-                "registry": {"text": registry.text, "sha256": registry.sha256},
-                "build": dict(build),
-                "machine": {"before": dict(machine), "after": None},
-                "claims": [],
-                "checks": [],
-            }
-            validate(json.loads(_encode(data)))
-        recorder = cls(directory, registry, data, now, clock_ns)
-        recorder._write()
+        with ExitStack() as held:
+            held.callback(os.close, _locked(directory))
+            exists = (directory / FILE_NAME).exists()
+            if exists and not resume:
+                raise ResultsError(
+                    f"{directory}: holds {FILE_NAME} already; "
+                    "continue it with --resume or name another folder"
+                )
+            if exists:
+                data = read_json(directory)
+                _same_run(directory, data, registry, run, build, machine)
+                data["run"]["resumed_utc"].append(now())
+                data["run"]["finished_utc"] = None
+                data["machine"]["after"] = None
+            else:
+                started: dict[str, Any] = {"created_utc": now(), "resumed_utc": [], "finished_utc": None}
+                data = {
+                    "schema_version": SCHEMA_VERSION,
+                    "run": {**_run_json(run), **started, "command": run.command},
+                    "registry": {"text": registry.text, "sha256": registry.sha256},
+                    "build": dict(build),
+                    "machine": {"before": dict(machine), "after": None},
+                    "claims": [],
+                    "checks": [],
+                }
+                validate(json.loads(_encode(data)))
+            recorder = cls(directory, registry, data, now, clock_ns)
+            recorder._write()
+            recorder._unlock = weakref.finalize(recorder, held.pop_all().close)
         return recorder
+
+    def close(self) -> None:
+        """Lets another run write the folder. Closing twice is allowed; nothing may be added afterwards."""
+        self._unlock()
 
     @property
     def path(self) -> Path:
@@ -425,15 +441,53 @@ class Recorder:
             raise ResultsError(f"{self._path}: cannot be written: {error.strerror}") from error
 
 
+def _locked(directory: Path) -> int:
+    """A descriptor that holds the lock of the folder until it is closed."""
+    path = directory / LOCK_NAME
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise ResultsError(f"{path}: cannot be written: {error.strerror}") from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(descriptor)
+        if isinstance(error, BlockingIOError):
+            raise ResultsError(f"{directory}: is being written by another run") from error
+        raise ResultsError(f"{path}: cannot be locked: {error.strerror}") from error
+    return descriptor
+
+
+def _machine_facts(machine: Mapping[str, Any]) -> dict[str, Any]:
+    """What of a machine state stays the same for as long as it is the same machine."""
+    fields = (("cpu", "model"), ("kernel", "system"), ("kernel", "release"))
+    return {f"machine {part}.{key}": (machine.get(part) or {}).get(key) for part, key in fields}
+
+
 def _run_json(run: RunInfo) -> dict[str, Any]:
     return {"profile": run.profile, "options": dict(run.options), "commit": run.commit, "dirty": run.dirty}
 
 
 def _same_run(
-    directory: Path, data: Mapping[str, Any], registry: Registry, run: RunInfo, build: Mapping[str, Any]
+    directory: Path,
+    data: Mapping[str, Any],
+    registry: Registry,
+    run: RunInfo,
+    build: Mapping[str, Any],
+    machine: Mapping[str, Any],
 ) -> None:
-    wanted = {**_run_json(run), "claims.toml SHA-256": registry.sha256, "build": dict(build)}
-    found = {**data["run"], "claims.toml SHA-256": data["registry"]["sha256"], "build": data["build"]}
+    wanted = {
+        **_run_json(run),
+        "claims.toml SHA-256": registry.sha256,
+        "build": dict(build),
+        **_machine_facts(machine),
+    }
+    found = {
+        **data["run"],
+        "claims.toml SHA-256": data["registry"]["sha256"],
+        "build": data["build"],
+        **_machine_facts(data["machine"]["before"]),
+    }
     for key, value in wanted.items():
         if found[key] != value:
             raise ResultsError(f"{directory}: cannot be resumed: {key} was {found[key]!r}, now {value!r}")

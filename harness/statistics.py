@@ -200,6 +200,16 @@ def _one_sided_voids(timed: Timed) -> list[str]:
         p = binomial_tail(count, len(blamed), 1.0 / len(timed.arms))
         if count and p < ONE_ARM_P:
             reasons.append(f"voids fall on one arm: {arm.name}, {count} of {len(blamed)} (p = {p:.2g})")
+        if arm.control_of is None:
+            continue
+        # An arm and its twin do the same work: a fault of that work is spread over both.
+        count += blamed.count(arm.control_of)
+        p = binomial_tail(count, len(blamed), 2.0 / len(timed.arms))
+        if count and p < ONE_ARM_P:
+            reasons.append(
+                f"voids fall on one arm and its A/A twin: {arm.control_of}, "
+                f"{count} of {len(blamed)} (p = {p:.2g})"
+            )
     return reasons
 
 
@@ -217,4 +227,10 @@ def _roof_share(timed: Timed) -> tuple[float | None, list[str]]:
         for name, share in shares.items()
         if share > ROOF_LIMIT
     ]
+    probes = [one.probe_bytes_per_ns for one in valid]
+    if probes and median(probes) > ROOF_LIMIT * timed.roof.bytes_per_ns:
+        faults.append(
+            f"roof void: the median probe of the valid rounds reads {median(probes):.4g} bytes per ns, "
+            f"above {ROOF_LIMIT} of its {timed.roof.bytes_per_ns:.4g}"
+        )
     return shares.get(timed.figure.subject.arm), faults

@@ -7,14 +7,16 @@ python -m tests.harness.make_sample writes the file again; test_sample.py checks
 from __future__ import annotations
 
 import sys
+import tempfile
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from harness.evidence import Counted, Derived, Evidence, Hardware, Kernel, Simulated
 from harness.paired import Arm, run_pairs
 from harness.reductions import Reduction
 from harness.registry import load_registry
-from harness.results import FILE_NAME, Recorder, RunInfo
+from harness.results import FILE_NAME, Recorder, RunInfo, write_atomically
 from harness.rounds import Figure, Measure, Pattern, Roof, Side, Timed
 from harness.verdict import NotMeasurable
 from tests.harness.fake import FakeMachine
@@ -22,6 +24,15 @@ from tests.harness.fake import FakeMachine
 SAMPLE_DIR = Path(__file__).parents[1] / "data" / "results_sample"
 RATIO = "ratio"
 MIB = 2**20
+CHECK_NS = 60_000_000_000
+
+
+@dataclass
+class Clock:
+    """Time of the made-up run. Every check takes CHECK_NS; its rounds lie within."""
+
+    now_ns: int = 1_000_000_000
+
 
 MACHINE = {
     "cpu": {
@@ -66,25 +77,25 @@ def _roof() -> Roof:
     )
 
 
-def _hint(seed: int, gain: float) -> Timed:
-    machine = FakeMachine(seed, {3: ("run_queue", "no hint"), 9: "steal"})
+def _hint(seed: int, gain: float, start_ns: int) -> Timed:
+    machine = FakeMachine(seed, {3: ("run_queue", "no hint"), 9: "steal"}, now_ns=start_ns)
     return _pair(machine, machine.arm("hint", 80e6 / gain), machine.arm("no hint", 80e6))
 
 
-def _time(seed: int, gain: float) -> Timed:
-    machine = FakeMachine(seed, {5: "bandwidth_probe"})
+def _time(seed: int, gain: float, start_ns: int) -> Timed:
+    machine = FakeMachine(seed, {5: "bandwidth_probe"}, now_ns=start_ns)
     return _pair(machine, machine.arm("(1,2)", 60e6 / gain), machine.arm("(0,0)", 60e6))
 
 
-def _share() -> Timed:
-    machine = FakeMachine(31)
+def _share(start_ns: int) -> Timed:
+    machine = FakeMachine(31, now_ns=start_ns)
     arm = machine.arm("q4_0q8_gemv_t16_avx2", 300_000_000 / 33.0)
     figure = Figure(Side(arm.name, "bandwidth"), "roof")
     return run_pairs([arm], figure, machine.probes(), control_of=arm.name, seed=31, roof=_roof())
 
 
-def _balance() -> Timed:
-    machine = FakeMachine(32)
+def _balance(start_ns: int) -> Timed:
+    machine = FakeMachine(32, now_ns=start_ns)
     arm = machine.arm("FMA loop", 100e6, bytes_=0, work=6e9)
     return run_pairs(
         [arm],
@@ -96,21 +107,23 @@ def _balance() -> Timed:
     )
 
 
-def _readahead() -> Timed:
-    machine = FakeMachine(81, {2: ("output", "stage-major")}, noise=0.08)
+def _readahead(start_ns: int) -> Timed:
+    machine = FakeMachine(81, {2: ("output", "stage-major")}, noise=0.08, now_ns=start_ns)
     new = machine.arm("stage-major", 90e6, resident=0.0, wanted=(0.0, 0.01))
     old = machine.arm("layer-major", 95e6, resident=0.0, wanted=(0.0, 0.01))
     return _pair(machine, new, old, "bandwidth")
 
 
-def fill(recorder: Recorder) -> None:
-    """Adds every made-up check."""
+def fill(recorder: Recorder, clock: Clock) -> None:
+    """Adds every made-up check. `clock` is that of the recorder."""
 
     def add(
         check_id: str, found: Evidence | NotMeasurable | Mapping[str, Evidence | NotMeasurable], *limits: str
     ) -> None:
         command = f"pytest claims/ --only {check_id} --profile quick"
-        recorder.add(check_id, found, started_ns=1_000_000_000, command=command, limits=limits)
+        started_ns = clock.now_ns
+        clock.now_ns += CHECK_NS
+        recorder.add(check_id, found, started_ns=started_ns, command=command, limits=limits)
 
     add(
         "1.resident",
@@ -156,11 +169,11 @@ def fill(recorder: Recorder) -> None:
             "q4_0, AVX-512": NotMeasurable("this CPU has no AVX-512"),
         },
     )
-    machine = FakeMachine(33)
+    machine = FakeMachine(33, now_ns=clock.now_ns)
     add("3.speedup", _pair(machine, machine.arm("avx2", 9e6), machine.arm("scalar", 80e6)))
-    add("3.roof", _share())
-    add("0.regime", _balance(), "the arithmetic rate is that of one loop")
-    add("6.hint", _hint(61, 1.10), "one distance: 8 KiB", "weights in RAM, 4 KiB pages")
+    add("3.roof", _share(clock.now_ns))
+    add("0.regime", _balance(clock.now_ns), "the arithmetic rate is that of one loop")
+    add("6.hint", _hint(61, 1.10, clock.now_ns), "one distance: 8 KiB", "weights in RAM, 4 KiB pages")
     weights = {"attention": 1_048_576, "dense": 3_145_728, "expert_topk": 1_572_864, "layers": 6}
     law = (
         "sum over layers of max(B_attn, B_dense / (dd + 1), B_expert_topk / (de + 1)) at 0.5 byte per weight"
@@ -197,13 +210,20 @@ def fill(recorder: Recorder) -> None:
             Reduction(RATIO, ("delayed", "undelayed")),
         ),
     )
-    add("7.time", {"1 thread": _time(71, 1.01), "all threads": _time(72, 1.055)}, "weights in RAM")
-    add("8.readahead", _readahead(), "guest-cold, host-warm")
+    add(
+        "7.time",
+        {
+            "1 thread": _time(71, 1.01, clock.now_ns),
+            "all threads": _time(72, 1.055, clock.now_ns + CHECK_NS // 2),
+        },
+        "weights in RAM",
+    )
+    add("8.readahead", _readahead(clock.now_ns), "guest-cold, host-warm")
 
 
 def build_sample(directory: Path) -> Path:
     """Writes the sample results into a folder and returns the path of results.json."""
-    clock = iter(range(2_000_000_000, 10**12, 1_000_000_000))
+    clock = Clock()
     recorder = Recorder.open(
         directory,
         load_registry(SAMPLE_DIR / "claims.toml"),
@@ -217,13 +237,15 @@ def build_sample(directory: Path) -> Path:
         {"compiler": "gcc 12.2.0", "flags": "-O3", "mutant": "none"},
         MACHINE,
         now=lambda: "2026-01-01T00:00:00Z",
-        clock_ns=lambda: next(clock),
+        clock_ns=lambda: clock.now_ns,
     )
-    fill(recorder)
+    fill(recorder, clock)
     recorder.finish({**MACHINE, "load": {"average_1m": 1.05, "steal_share": 0.0}})
+    recorder.close()
     return recorder.path
 
 
 if __name__ == "__main__":
-    (SAMPLE_DIR / FILE_NAME).unlink(missing_ok=True)
-    sys.stdout.write(f"{build_sample(SAMPLE_DIR)}\n")
+    with tempfile.TemporaryDirectory() as folder:
+        write_atomically(SAMPLE_DIR / FILE_NAME, build_sample(Path(folder)).read_text(encoding="utf-8"))
+    sys.stdout.write(f"{SAMPLE_DIR / FILE_NAME}\n")

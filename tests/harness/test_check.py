@@ -341,6 +341,162 @@ def test_reduction_that_cannot_be_done(checked: Checked) -> None:
     assert verdicts(found)["7.traffic"] == "INCONCLUSIVE"
 
 
+def arm(data: Data, name: str) -> Data:
+    found: Data = next(item for item in evidence(data, "6.hint")["arms"] if item["name"] == name)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "text"),
+    [
+        ("no hint (A/A)", {"control_of": "nobody"}, "control_of is 'nobody', allowed: another arm"),
+        (
+            "no hint (A/A)",
+            {"control_of": "no hint (A/A)"},
+            "control_of is 'no hint (A/A)', allowed: another arm",
+        ),
+        (
+            "no hint (A/A)",
+            {"expected_digest": "0"},
+            "expected_digest is '0', the arm it repeats has '5f3c0a9d'",
+        ),
+        ("no hint (A/A)", {"resident": [0.0, 1.0]}, "resident is [0.0, 1.0], the arm it repeats has None"),
+        ("no hint (A/A)", {"control_of": None}, "A/A controls are [], allowed: exactly one"),
+        ("hint", {"control_of": "no hint"}, "controls are ['hint', 'no hint (A/A)'], allowed: exactly one"),
+    ],
+)
+def test_control_that_is_none(checked: Checked, name: str, change: Data, text: str) -> None:
+    found = checked(lambda data: arm(data, name).update(change))
+    assert text in problems(found)
+    assert verdicts(found)["6.hint"] == "INCONCLUSIVE"
+
+
+def test_last_block_of_rounds_dropped(checked: Checked) -> None:
+    def cut(data: Data) -> None:
+        del evidence(data, "6.hint")["rounds"][18:]
+
+    found = checked(cut)
+    assert "6.hint: 18 rounds, but the stop rule goes on, and the run was not interrupted" in problems(found)
+    assert verdicts(found)["6.hint"] == "INCONCLUSIVE"
+
+
+def test_last_block_not_run_after_an_interrupt(checked: Checked) -> None:
+    def cut(data: Data) -> None:
+        del evidence(data, "6.hint")["rounds"][18:]
+        evidence(data, "6.hint")["interrupted"] = True
+
+    found = checked(cut)
+    assert "the stop rule" not in problems(found)
+    assert verdicts(found)["6.hint"] == "INCONCLUSIVE"
+
+
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_more_rounds_than_the_stop_rule_gives(checked: Checked, interrupted: bool) -> None:
+    found = checked(lambda data: evidence(data, "6.hint").update(rounds_wanted=12, interrupted=interrupted))
+    assert "6.hint: 24 rounds, but 12 valid ones were wanted and the stop rule ends at 18" in problems(found)
+    assert verdicts(found)["6.hint"] == "INCONCLUSIVE"
+
+
+def test_record_outside_the_profile(checked: Checked) -> None:
+    found = checked(lambda data: data["run"].update(profile="smoke"))
+    assert "6.hint: recorded, but not part of profile smoke" in problems(found)
+
+
+def test_not_measurable_without_a_reason(checked: Checked) -> None:
+    def strip(data: Data) -> None:
+        record(data, "2.dtlb.hardware").update(reason=" ")
+        record(data, "2.dtlb.hardware")["cells"][0].update(reason="")
+
+    text = problems(checked(strip))
+    assert "2.dtlb.hardware: NOT MEASURABLE HERE without a reason" in text
+    assert "2.dtlb.hardware: no evidence and no reason" in text
+
+
+@pytest.mark.parametrize(
+    ("key", "step", "seq"), [("started_ns", 60_000_000_000, 0), ("finished_ns", -59_000_000_000, 23)]
+)
+def test_rounds_outside_their_record(checked: Checked, key: str, step: int, seq: int) -> None:
+    def shift(data: Data) -> None:
+        record(data, "6.hint")[key] += step
+
+    found = checked(shift)
+    assert f"6.hint: round {seq} lies outside its record" in problems(found)
+    assert verdicts(found)["6.hint"] == "INCONCLUSIVE"
+
+
+def test_record_that_ends_before_it_begins(checked: Checked) -> None:
+    found = checked(lambda data: record(data, "7.path").update(started_ns=9, finished_ns=5))
+    assert "7.path: finished_ns lies before started_ns" in problems(found)
+
+
+def test_records_that_overlap(checked: Checked) -> None:
+    def early(data: Data) -> None:
+        record(data, "7.path")["started_ns"] -= 1
+
+    assert problems(checked(early)) == "7.path: starts before 7.law ends"
+
+
+@pytest.mark.parametrize(
+    ("resumed", "allowed"), [("2026-01-01T00:00:00Z", True), ("2026-01-01T00:00:01Z", False)]
+)
+def test_clock_may_begin_anew_at_a_resume(checked: Checked, resumed: str, allowed: bool) -> None:
+    def early(data: Data) -> None:
+        data["run"]["resumed_utc"] = [resumed]
+        record(data, "7.path")["started_ns"] -= 1
+
+    assert (problems(checked(early)) == "") is allowed
+
+
+def test_rounds_of_one_cell_in_another(checked: Checked) -> None:
+    def copy_cell(data: Data) -> None:
+        first, second = record(data, "7.time")["cells"]
+        second.update(evidence=first["evidence"], summary=first["summary"])
+
+    found = checked(copy_cell)
+    text = problems(found)
+    assert "7.time: cell '1 thread': rounds overlap those of cell 'all threads'" in text
+    assert "7.time: cell 'all threads': rounds overlap those of cell '1 thread'" in text
+    assert verdicts(found)["7.time"] == "INCONCLUSIVE"
+
+
+def test_title_and_built_of_a_claim(checked: Checked) -> None:
+    text = problems(checked(lambda data: data["claims"][0].update(title="x", built=False)))
+    assert "claim 1: title is 'x', declared" in text
+    assert "claim 1: built is False, declared True" in text
+
+
+def test_reasons_removed_and_added(checked: Checked) -> None:
+    def spoil(data: Data) -> None:
+        record(data, "8.readahead")["cells"][0]["summary"].update(reasons=[])
+        record(data, "6.hint")["cells"][0]["summary"].update(reasons=["interrupted"])
+
+    text = problems(checked(spoil))
+    assert "8.readahead: summary.reasons is [], the raw material gives ['" in text
+    assert "6.hint: summary.reasons is ['interrupted'], the raw material gives []" in text
+
+
+def test_check_of_a_claim_that_is_not_declared(checked: Checked) -> None:
+    def rename(data: Data) -> None:
+        data["registry"]["text"] = data["registry"]["text"].replace('claim = "7"', 'claim = "9"')
+
+    assert "7.path: claim '9' is not declared in claims.toml" in problems(checked(rename))
+
+
+@pytest.mark.parametrize("side", ["subject", "reference"])
+def test_figure_of_an_arm_that_is_not_there(checked: Checked, side: str) -> None:
+    found = checked(lambda data: evidence(data, "6.hint")["figure"][side].update(arm="nobody"))
+    assert "6.hint: the figure cannot be computed: KeyError('nobody')" in problems(found)
+    assert verdicts(found)["6.hint"] == "INCONCLUSIVE"
+
+
+def test_registry_without_a_key_of_a_check(edited: Edited) -> None:
+    def strip(data: Data) -> None:
+        data["registry"]["text"] = data["registry"]["text"].replace("budget_s =", "budget =")
+
+    with pytest.raises(ResultsError, match=r"\$\.registry\.text: KeyError\('budget_s'\)"):
+        check(edited(strip))
+
+
 @pytest.mark.parametrize(
     ("edit", "message"),
     [

@@ -86,6 +86,39 @@ def test_counts_scale_with_multiplexing_and_descriptors_are_closed(monkeypatch: 
             os.fstat(descriptor)
 
 
+def pipes(monkeypatch: pytest.MonkeyPatch, opened: list[int]) -> None:
+    """Counters that were enabled for 100 ns and never ran."""
+
+    def pipe(name: str) -> int:
+        reader, writer = os.pipe()
+        os.write(writer, b"".join(value.to_bytes(8, "little") for value in (0, 100, 0)))
+        os.close(writer)
+        opened.append(reader)
+        return reader
+
+    monkeypatch.setattr(counters, "_open_event", pipe)
+    monkeypatch.setattr(HardwareCounters, "_ioctl", lambda self, request: None)
+
+
+def test_a_counter_that_never_ran_is_no_count_of_zero(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[int] = []
+    pipes(monkeypatch, opened)
+    counted = HardwareCounters(["cycles", "instructions"])
+    with pytest.raises(CounterError, match="cycles: not counted: it ran 0 of 100 ns"), counted:
+        pass
+    assert counted.values == {}
+    assert len(opened) == 2
+    for descriptor in opened:
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(descriptor)
+
+
+def test_a_counter_that_never_ran_hides_no_error_of_the_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    pipes(monkeypatch, [])
+    with pytest.raises(ValueError, match="own fault"), HardwareCounters(["cycles"]):
+        raise ValueError("own fault")
+
+
 def test_real_counters_where_there_are_some() -> None:
     (status,) = probe_counters(["instructions"])
     if not status.available:

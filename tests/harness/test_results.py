@@ -8,6 +8,8 @@ import errno
 import json
 import math
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -81,7 +83,7 @@ def test_every_check_is_on_disk_at_once(tmp_path: Path) -> None:
     assert results.data["machine"]["after"]["load"] == {"average_1m": 9.0}
     assert results.data["registry"]["text"] == REGISTRY.text
     assert results.registry == REGISTRY
-    assert os.listdir(folder) == ["results.json"]
+    assert sorted(os.listdir(folder)) == [".results.lock", "results.json"]
 
 
 def test_claims_follow_their_checks(tmp_path: Path) -> None:
@@ -122,6 +124,7 @@ def test_resume_goes_on_and_measures_interrupted_checks_again(tmp_path: Path) ->
     assert add(recorder, "6.hint", timed(interrupted=True))[0] == INCONCLUSIVE
     kept = harness.load(tmp_path).record("6.hint")
     assert kept is not None and len(kept["cells"][0]["evidence"]["rounds"]) == 7
+    recorder.close()
     recorder = start(tmp_path, resume=True)
     assert recorder.done("7.traffic") and not recorder.done("6.hint") and not recorder.done("7.law")
     assert add(recorder, "6.hint", timed())[0] == SUPPORTED
@@ -160,6 +163,68 @@ def test_resume_refuses_another_registry_and_build(tmp_path: Path) -> None:
     other = parse_registry(REGISTRY.text.replace("target = [5.0, inf]", "target = [1.0, inf]", 1))
     with pytest.raises(ResultsError, match=r"claims\.toml SHA-256 was"):
         Recorder.open(tmp_path, other, RUN, BUILD, MACHINE, resume=True)
+
+
+@pytest.mark.parametrize(
+    ("part", "key", "message"),
+    [
+        ("cpu", "model", "machine cpu.model was 'Example 2-core CPU', now 'other'"),
+        ("kernel", "release", r"machine kernel.release was '6\.1\.0', now 'other'"),
+    ],
+)
+def test_resume_refuses_another_machine(tmp_path: Path, part: str, key: str, message: str) -> None:
+    start(tmp_path)
+    machine: dict[str, Any] = copy.deepcopy(MACHINE)
+    machine[part][key] = "other"
+    with pytest.raises(ResultsError, match=message):
+        Recorder.open(tmp_path, REGISTRY, RUN, BUILD, machine, resume=True)
+
+
+def test_resume_allows_another_load_of_the_same_machine(tmp_path: Path) -> None:
+    start(tmp_path)
+    Recorder.open(tmp_path, REGISTRY, RUN, BUILD, {**MACHINE, "load": {"average_1m": 3.0}}, resume=True)
+
+
+HOLDER = """
+import sys
+from pathlib import Path
+from tests.harness.test_results import start
+held = start(Path(sys.argv[1]))
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_second_process_cannot_write_the_same_folder(tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parents[2],
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        before = (tmp_path / "results.json").read_bytes()
+        for resume in (True, False):
+            with pytest.raises(ResultsError, match="is being written by another run"):
+                start(tmp_path, resume=resume)
+        assert (tmp_path / "results.json").read_bytes() == before
+        holder.kill()
+    assert start(tmp_path, resume=True).path.exists()
+
+
+def test_the_lock_goes_with_the_recorder(tmp_path: Path) -> None:
+    recorder = start(tmp_path)
+    with pytest.raises(ResultsError, match="is being written by another run"):
+        start(tmp_path, resume=True)
+    recorder.close()
+    recorder.close()
+    recorder = start(tmp_path, resume=True)
+    del recorder
+    with pytest.raises(ResultsError, match="commit was"):
+        start(tmp_path, dataclasses.replace(RUN, commit="def"), resume=True)
+    start(tmp_path, resume=True)
 
 
 def test_nothing_half_written_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -301,7 +366,14 @@ def test_recorder_and_checker_agree_on_random_runs(tmp_path: Path) -> None:
         figure = Figure(Side("new", "speed"), Side("old", "speed"))
         run = run_pairs(arms, figure, machine.probes(), control_of="old", seed=number)
         folder = tmp_path / str(number)
-        recorder = start(folder, dataclasses.replace(RUN, options={"only": "6.hint"}))
+        recorder = Recorder.open(
+            folder,
+            REGISTRY,
+            dataclasses.replace(RUN, options={"only": "6.hint"}),
+            BUILD,
+            MACHINE,
+            clock_ns=machine.clock_ns,
+        )
         verdict, reason = add(recorder, "6.hint", run)
         again = check(folder)
         assert again["problems"] == [], reason

@@ -189,8 +189,13 @@ def voided(timed: Timed, count: int, arm: str | None = None) -> Timed:
             return dataclasses.replace(one, steal_ticks=one.cpu_ticks)
         return changed(one, arm, delay_ns=10**9)
 
-    rounds = [spoil(one) if one.seq < count else one for one in timed.rounds]
-    return dataclasses.replace(timed, rounds=mark_voids(timed.arms, rounds))
+    return marked(timed, [spoil(one) if one.seq < count else one for one in timed.rounds])
+
+
+def marked(timed: Timed, rounds: list[Round]) -> Timed:
+    """The run with these rounds; as many valid ones wanted as there are, so that the stop rule holds."""
+    found = mark_voids(timed.arms, rounds)
+    return dataclasses.replace(timed, rounds=found, rounds_wanted=sum(not one.void for one in found))
 
 
 def test_a_clean_run_has_no_reasons_and_the_right_figure() -> None:
@@ -222,13 +227,41 @@ def test_voids_on_one_arm_decide_nothing() -> None:
     assert "voids fall on one arm: new, 5 of 5" in reasons(voided(timed, 5, "new"))
 
 
+@pytest.mark.parametrize(("count", "allowed"), [(11, True), (12, False)])
+def test_voids_shared_by_an_arm_and_its_twin_decide_nothing(count: int, allowed: bool) -> None:
+    # Two of three arms: P(X = n) = (2 / 3)^n; 11 of 11 is 0.012, 12 of 12 is 0.008. Either alone is no rare
+    # event.
+    timed = run(FakeMachine(1), rounds=36)
+    twins = ("old", "old (A/A)")
+    rounds = [
+        changed(one, twins[one.seq % 2], delay_ns=10**9) if one.seq < count else one for one in timed.rounds
+    ]
+    found = reasons(marked(timed, rounds))
+    if allowed:
+        assert found == ""
+    else:
+        assert found.startswith("voids fall on one arm and its A/A twin: old, 12 of 12")
+
+
+def test_voids_of_a_lone_arm_and_its_twin_are_not_one_sided() -> None:
+    machine = FakeMachine(1)
+    figure = Figure(Side("old", "speed"), None)
+    timed = run_pairs(
+        [machine.arm("old", 50e6)], figure, machine.probes(), control_of="old", seed=1, rounds=36
+    )
+    twins = ("old", "old (A/A)")
+    rounds = [
+        changed(one, twins[one.seq % 2], delay_ns=10**9) if one.seq < 12 else one for one in timed.rounds
+    ]
+    assert reasons(marked(timed, rounds)) == ""
+
+
 def test_void_rounds_do_not_enter_the_figure() -> None:
     timed = voided(run(FakeMachine(1)), 1)
     slow = dataclasses.replace(
         timed, rounds=(changed(timed.rounds[0], "new", slower=0.02), *timed.rounds[1:])
     )
-    marked = dataclasses.replace(slow, rounds=mark_voids(slow.arms, slow.rounds))
-    assert summarise(marked, 0.95, 0.03) == summarise(timed, 0.95, 0.03)
+    assert summarise(marked(slow, list(slow.rounds)), 0.95, 0.03) == summarise(timed, 0.95, 0.03)
 
 
 @pytest.mark.parametrize(("slower", "allowed"), [(0.98, True), (0.96, False), (0.9, False)])
@@ -242,7 +275,13 @@ def test_a_control_off_one_decides_nothing(slower: float, allowed: bool) -> None
 def test_a_run_without_control_decides_nothing() -> None:
     timed = run(FakeMachine(1))
     arms = tuple(dataclasses.replace(arm, control_of=None) for arm in timed.arms)
-    assert "no A/A control" in reasons(dataclasses.replace(timed, arms=arms))
+    bare = dataclasses.replace(timed, arms=arms)
+    summary = summarise(bare, 0.95, 0.03)
+    assert summary.reasons == ("no A/A control arm",)
+    found: list[str] = []
+    second = timed_finding(bare.to_json(), summary.to_json(), 0.03, 1, found.append)
+    assert found == ["A/A controls are [], allowed: exactly one"]
+    assert found[0] in second.doubts
 
 
 def test_halves_that_disagree_decide_nothing() -> None:
@@ -288,6 +327,22 @@ def test_a_share_above_the_limit_voids_the_roof(bytes_per_ns: float, void: bool)
     assert summary.value == pytest.approx(bytes_per_ns / 40.0, rel=0.001)
     assert summary.share == pytest.approx(bytes_per_ns / 40.0, rel=0.001)
     assert ("roof void" in reasons(timed)) is void
+
+
+@pytest.mark.parametrize(("roof", "void"), [(42, False), (39, False), (38, True)])
+def test_probes_above_the_limit_void_the_roof(roof: int, void: bool) -> None:
+    # The probes of the machine read 40 bytes per ns.
+    timed = dataclasses.replace(run(FakeMachine(4)), roof=Roof(1, (Pattern("read", 1_000 * roof, (1_000,)),)))
+    assert ("roof void: the median probe of the valid rounds" in reasons(timed)) is void
+
+
+def test_probes_of_void_rounds_do_not_void_the_roof() -> None:
+    timed = dataclasses.replace(run(FakeMachine(4)), roof=Roof(1, (Pattern("read", 40_000, (1_000,)),)))
+    fast = [
+        dataclasses.replace(one, probe_bytes_per_ns=60.0, steal_ticks=one.cpu_ticks) if one.seq < 8 else one
+        for one in timed.rounds
+    ]
+    assert reasons(marked(timed, fast)) == ""
 
 
 def test_figure_measures() -> None:
