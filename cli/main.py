@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 import typer
 from typer.exceptions import TyperException
 
+from baselines.errors import BaselineError
+from cli.baseline import baseline
 from cli.bench import bench
 from cli.check import check
 from cli.console import EXIT_INTERRUPTED, EXIT_USAGE, UsageError, message
@@ -56,6 +58,7 @@ _EXAMPLES: dict[Callable[..., None], str] = {
 }
 for _command, _example in _EXAMPLES.items():
     app.command(_command.__name__, epilog=f"Example: {_example}")(_command)
+app.add_typer(baseline)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
@@ -76,7 +79,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         # What is still buffered has no reader; without this the interpreter complains about it at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _EXIT_PIPE
-    except (CflowError, HarnessError, UsageError) as error:
+    except (BaselineError, CflowError, HarnessError, UsageError) as error:
         message(str(error))
         return EXIT_USAGE
     except OSError as error:
