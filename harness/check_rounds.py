@@ -78,12 +78,14 @@ def timed_finding(
     halves = None
     if len(logs) >= 2:
         halves = [math.exp(middle(logs[: len(logs) // 2])), math.exp(middle(logs[(len(logs) + 1) // 2 :]))]
-    over = _over_roof(evidence, valid)
-    for fault in over:
+    wrong, over = _roof_faults(evidence), _over_roof(evidence, valid)
+    # A run that says itself that its roof is void is honest; one that passes over it is not.
+    for fault in (*wrong, *([] if (summary or {}).get("reasons") else over)):
         report(fault)
     doubts = (
         *faults,
         *_doubts(evidence, voids, logs, interval, control, halves, math.log1p(guard)),
+        *wrong,
         *over,
         *_probe_over_roof(evidence, valid),
     )
@@ -345,12 +347,16 @@ def _probe_over_roof(evidence: Mapping[str, Any], valid: Sequence[Mapping[str, A
     return [f"the median probe is {share:.3f} of the roof, above 1.03"] if share > 1.03 else []
 
 
+def _roof_faults(evidence: Mapping[str, Any]) -> list[str]:
+    if evidence["roof"] is None or same(evidence["roof"]["bytes_per_ns"], _roof(evidence)):
+        return []
+    return [f"roof is {evidence['roof']['bytes_per_ns']}, its patterns give {_roof(evidence)}"]
+
+
 def _over_roof(evidence: Mapping[str, Any], valid: Sequence[Mapping[str, Any]]) -> list[str]:
     if evidence["roof"] is None:
         return []
     faults = []
-    if not same(evidence["roof"]["bytes_per_ns"], _roof(evidence)):
-        faults.append(f"roof is {evidence['roof']['bytes_per_ns']}, its patterns give {_roof(evidence)}")
     for arm in evidence["arms"]:
         share = _share(evidence, valid, arm["name"])
         if share is not None and share > 1.03:

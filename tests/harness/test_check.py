@@ -237,6 +237,19 @@ def test_bandwidth_above_the_roof(checked: Checked) -> None:
     assert verdicts(found)["3.roof"] == "INCONCLUSIVE"
 
 
+def test_a_run_that_admits_its_void_roof_is_no_problem(checked: Checked) -> None:
+    def lower(data: Data) -> None:
+        roof = evidence(data, "3.roof")["roof"]
+        for pattern in roof["patterns"]:
+            pattern["bytes"] //= 2
+        roof["bytes_per_ns"] /= 2
+        record = next(one for one in data["checks"] if one["id"] == "3.roof")
+        for cell in record["cells"]:
+            cell["summary"]["reasons"] = ["roof void"]
+
+    assert "bandwidth is" not in problems(checked(lower))
+
+
 def test_roof_that_its_patterns_do_not_give(checked: Checked) -> None:
     found = checked(lambda data: evidence(data, "3.roof")["roof"].update(bytes_per_ns=99.0))
     assert "3.roof: roof is 99.0, its patterns give" in problems(found)
