@@ -148,7 +148,10 @@ class ClaimsRun:
         return None
 
 
-def isa_or_reason(name: str) -> Isa | NotMeasurable:
-    """An instruction set by its name, or why it cannot run here."""
-    isa = Isa[name.upper()]
-    return isa if isa_supported(isa) else NotMeasurable(f"this CPU has no {name}")
+def isa_cells(names: Sequence[str], measure: Callable[[str, Isa], Evidence]) -> Found:
+    """A cell per instruction set: `measure` of its name and value, or why it cannot run here."""
+    sets = {name: Isa[name.upper()] for name in names}
+    return {
+        name: measure(name, isa) if isa_supported(isa) else NotMeasurable(f"this CPU has no {name}")
+        for name, isa in sets.items()
+    }

@@ -11,7 +11,7 @@ from claims.arms import fill_matrix, gemv_arm
 from claims.conftest import Measure
 from claims.kernel_cases import cases, product, tiled_kernel
 from claims.models import smollm2
-from claims.run import SEED, ClaimsRun, Found, isa_or_reason
+from claims.run import SEED, ClaimsRun, Found, isa_cells
 from claims.timing import (
     Bench,
     calibrated,
@@ -38,6 +38,7 @@ from harness.verdict import NotMeasurable
 QUANTISED = (Type.Q4_0, Type.Q4_1, Type.Q8_0)
 PROMPT = "The capital of France is"
 NEW_TOKENS = 12
+VECTOR_SETS = ("avx2", "avx512", "avx512vnni")
 NOT_FINITE = 1e300
 
 
@@ -57,10 +58,7 @@ def test_agree_q8(measure: Measure) -> None:
     def produce() -> Found:
         scalar = _fingerprints(Isa.SCALAR)
 
-        def cell(name: str) -> Evidence | NotMeasurable:
-            isa = isa_or_reason(name)
-            if isinstance(isa, NotMeasurable):
-                return isa
+        def cell(name: str, isa: Isa) -> Evidence:
             return Counted(
                 method="SHA-256 of each product, compared with the scalar kernel's",
                 inputs={
@@ -75,17 +73,14 @@ def test_agree_q8(measure: Measure) -> None:
                 reduction=Reduction("count_unequal", ("scalar", name)),
             )
 
-        return {name: cell(name) for name in ("avx2", "avx512", "avx512vnni")}
+        return isa_cells(VECTOR_SETS, cell)
 
     measure(produce)
 
 
 @pytest.mark.check("3.agree_f32")
 def test_agree_f32(measure: Measure) -> None:
-    def cell(name: str) -> Evidence | NotMeasurable:
-        isa = isa_or_reason(name)
-        if isinstance(isa, NotMeasurable):
-            return isa
+    def cell(_: str, isa: Isa) -> Evidence:
         names, errors = [], []
         for kind in Type:
             kernel = tiled_kernel(kind, False, isa)
@@ -104,7 +99,7 @@ def test_agree_f32(measure: Measure) -> None:
             reduction=Reduction("max", ("relative_error",)),
         )
 
-    measure(lambda: {name: cell(name) for name in ("avx2", "scalar", "avx512")})
+    measure(lambda: isa_cells(("avx2", "scalar", "avx512"), cell))
 
 
 @pytest.mark.check("3.tokens")
@@ -123,10 +118,7 @@ def test_tokens(measure: Measure, claims_run: ClaimsRun) -> None:
 
             scalar = continuation(Isa.SCALAR)
 
-            def cell(name: str) -> Evidence | NotMeasurable:
-                isa = isa_or_reason(name)
-                if isinstance(isa, NotMeasurable):
-                    return isa
+            def cell(name: str, isa: Isa) -> Evidence:
                 return Counted(
                     method="greedy ids, 8-bit activations, f16 KV cache",
                     inputs={
@@ -138,7 +130,7 @@ def test_tokens(measure: Measure, claims_run: ClaimsRun) -> None:
                     reduction=Reduction("count_unequal", ("scalar", name)),
                 )
 
-            return {name: cell(name) for name in ("avx2", "avx512", "avx512vnni")}
+            return isa_cells(VECTOR_SETS, cell)
 
     measure(produce)
 

@@ -182,7 +182,7 @@ def _cold_passes(run: ClaimsRun, reduction: Reduction, alone: bool) -> dict[str,
         if io is None or io_after is None or io_after.device_read_bytes == io.device_read_bytes:
             return NotMeasurable("the kernel does not count the bytes that this process fetches from storage")
         device_bytes = io_after.since(io).device_read_bytes
-        requests, disk_bytes = (now - then for now, then in zip(disk_after, disk, strict=True))
+        requests, disk_bytes = (end - start for end, start in zip(disk_after, disk, strict=True))
         if alone and abs(disk_bytes - device_bytes) > FOREIGN_SHARE * device_bytes:
             return NotMeasurable(
                 f"the disk read {disk_bytes} bytes, {device_bytes} of them for this process: others used it"
