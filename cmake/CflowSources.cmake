@@ -5,6 +5,9 @@ set(CFLOW_SOURCES
     engine/src/cache.c
     engine/src/error.c
     engine/src/exec.c
+    engine/src/exec_attention.c
+    engine/src/exec_matrix.c
+    engine/src/exec_vector.c
     engine/src/fill.c
     engine/src/forward.c
     engine/src/gemv.c
