@@ -65,11 +65,15 @@ def recorded_pieces(
     geometry: CacheGeometry = E5_2650,
     options: Mapping[str, OptionValue] | None = None,
 ) -> dict[PieceKind, AccessCounts]:
-    """Counts of every kind of piece while one worker decodes `tokens`, from an empty cache."""
+    """Counts of every kind of piece while one worker decodes `tokens`, from an empty cache.
+
+    One read stream unless `options` say more: several share activation loads, as fused parts do.
+    """
+    chosen: dict[str, OptionValue] = {"read_streams": 1, **(options or {})}
     with (
         recording_library(),
         Model(path) as model,
-        Session(model, threads=1, context=len(tokens), **(options or {})) as session,
+        Session(model, threads=1, context=len(tokens), **chosen) as session,
         Cache(geometry) as cache,
     ):
         with cache.recording():

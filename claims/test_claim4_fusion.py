@@ -192,8 +192,8 @@ def test_time(measure: Measure, claims_run: ClaimsRun) -> None:
         with (
             open_bench(threads) as bench,
             Model(path) as model,
-            Session(model, threads=threads, context=tokens, fused=1) as fused,
-            Session(model, threads=threads, context=tokens, fused=0) as unfused,
+            Session(model, threads=threads, context=tokens, fused=1, read_streams=1) as fused,
+            Session(model, threads=threads, context=tokens, fused=0, read_streams=1) as unfused,
         ):
             together = decode_arm("fused", fused, path, 11, tokens, f"{name}, parts share activation loads")
             apart = decode_arm("unfused", unfused, path, 11, tokens, f"{name}, parts one after another")
@@ -216,5 +216,6 @@ def test_time(measure: Measure, claims_run: ClaimsRun) -> None:
         (
             "8-bit activations, the engine's default: activation loads are a small part of a kernel's work.",
             "Whole tokens: output, down and head, which are never fused, are in both arms.",
+            "One read stream: several runs of rows side by side share activation loads without any fusion.",
         ),
     )

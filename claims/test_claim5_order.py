@@ -68,7 +68,9 @@ def _order(
         tiles = placed_tiles(model)
         offsets = place(tiles)
         columns: dict[str, list[int]] = {"token": [], "offset": [], "highest_before": []}
-        with Session(model, threads=threads, context=len(ids), dense_delay=dd, expert_delay=de) as session:
+        with Session(
+            model, threads=threads, context=len(ids), dense_delay=dd, expert_delay=de, read_streams=1
+        ) as session:
             for index, token in enumerate(ids):
                 own, before = compared(begun_tiles(session, tiles, token), offsets)
                 columns["token"] += [index] * len(own)

@@ -33,6 +33,7 @@ set(CFLOW_SOURCES
     engine/src/topology.c
     engine/src/vector.c
     engine/src/verify.c
+    engine/src/walk.c
 )
 # Only on x86-64, each with the flags of its instruction set (CflowFlags.cmake).
 set(CFLOW_SOURCES_AVX2 engine/src/attention_avx2.c engine/src/kernels_avx2.c)

@@ -182,6 +182,7 @@ class Option(IntEnum):
     EXPERT_DELAY = 13
     ROUTE = 14
     READ_ALL_EXPERTS = 15
+    READ_STREAMS = 16
 
 
 class Counter(IntEnum):

@@ -171,7 +171,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "cflow_probe_flops": (c_int, [_pool, c_int, c_uint64, _u64p, _u64p]),
     "cflow_probe_gemv": (
         c_int,
-        [_pool, _arena, c_uint32, c_uint64, c_uint64, c_uint32, c_uint32, c_int, c_int64]
+        [_pool, _arena, c_uint32, c_uint64, c_uint64, c_uint32, c_uint32, c_int, c_int64, c_int]
         + [_f32p, _f32p, _u64p],
     ),
     "cflow_cache_create": (c_int, [c_uint64, c_uint32, c_uint32, POINTER(_cache)]),

@@ -128,8 +128,9 @@ class Arena:
         *,
         tile_rows: int = TILE_ROWS,
         tile_cols: int = TILE_COLS,
-        hint: Prefetch = Prefetch.T0,
+        hint: Prefetch = Prefetch.NONE,
         distance_bytes: int = 4096,
+        streams: int = 3,
     ) -> int:
         """y [rows] = W x over a matrix that the caller put into the arena, by all workers; nanoseconds."""
         elapsed = c_uint64()
@@ -144,6 +145,7 @@ class Arena:
                 tile_cols,
                 hint,
                 distance_bytes,
+                streams,
                 pointer("x", x, np.float32, x.size),
                 pointer("y", y, np.float32, rows),
                 byref(elapsed),

@@ -295,7 +295,7 @@ typedef enum cflow_option {
     CFLOW_OPTION_LAYOUT = 5, /* cflow_layout */
     CFLOW_OPTION_ROWS_PER_PASS = 6,  /* row-major only: 1 (default), 2, 4 or 8 */
     CFLOW_OPTION_RESIDENCY = 7,      /* cflow_residency; default mmap */
-    CFLOW_OPTION_PREFETCH_HINT = 8,  /* cflow_prefetch; default T0 */
+    CFLOW_OPTION_PREFETCH_HINT = 8,  /* cflow_prefetch; default none */
     CFLOW_OPTION_PREFETCH_BYTES = 9, /* distance ahead of the load, 64 .. 1 MiB; default 4,096 */
     CFLOW_OPTION_KV_F32 = 10,        /* 1 = KV cache in f32; 0 (default) = f16 */
     CFLOW_OPTION_CONTEXT = 11,       /* positions to reserve, 1 .. the model's context; -1 (default) = the model's */
@@ -304,7 +304,10 @@ typedef enum cflow_option {
     CFLOW_OPTION_EXPERT_DELAY = 13,     /* likewise */
     CFLOW_OPTION_ROUTE = 14,            /* cflow_route; -1 (default) = file */
     CFLOW_OPTION_READ_ALL_EXPERTS = 15, /* control arm: 1 = every expert is computed, the unrouted with weight 0 */
-    CFLOW_OPTION_COUNT = 16
+    CFLOW_OPTION_READ_STREAMS =
+        16, /* tiled only: runs of rows that a worker reads side by side from a matrix, 1 to 3 (default): from memory
+               faster than one; 1 = strictly in file order, and fused parts share each activation load instead */
+    CFLOW_OPTION_COUNT = 17
 } cflow_option;
 
 typedef struct cflow_options cflow_options;
@@ -522,11 +525,12 @@ CFLOW_API int cflow_probe_read(cflow_pool *pool, const cflow_arena *arena, int p
 CFLOW_API int cflow_probe_flops(cflow_pool *pool, int isa, uint64_t iterations, uint64_t *flops_out, uint64_t *ns_out);
 /*
  * Pass over a matrix in the arena (filled by the caller) by all workers, rows split as in a session. y_out: rows floats.
- * hint, distance (0 .. 1 MiB): as CFLOW_OPTION_PREFETCH_*; row-major kernels take none.
+ * hint, distance (0 .. 1 MiB), streams: as CFLOW_OPTION_PREFETCH_* and CFLOW_OPTION_READ_STREAMS; row-major kernels take
+ * none of them.
  */
 CFLOW_API int cflow_probe_gemv(cflow_pool *pool, const cflow_arena *arena, uint32_t kernel, uint64_t rows,
                                uint64_t columns, uint32_t tile_rows, uint32_t tile_cols, int hint, int64_t distance,
-                               const float *x, float *y_out, uint64_t *ns_out);
+                               int streams, const float *x, float *y_out, uint64_t *ns_out);
 
 /* ---- recorded accesses and a cache model ------------------------------------------------------------------------ */
 

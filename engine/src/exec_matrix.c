@@ -3,6 +3,7 @@
 
 #include "record.h"
 #include "vector.h"
+#include "walk.h"
 
 #include <math.h>
 #include <string.h>
@@ -13,80 +14,30 @@ static const int STREAM_BYTES[CFLOW_STREAM_COUNT] = {
     [CFLOW_STREAM_HEAD] = CFLOW_COUNTER_HEAD_BYTES,
 };
 
-static void record_load(const cflow_session *session, cf_worker *worker, const cf_op *op, int thread,
-                        const uint8_t *address, uint64_t bytes)
+/* Whose loads are recorded. */
+typedef struct reader {
+    const cflow_session *session;
+    cf_worker *worker;
+    const cf_op *op;
+    int thread;
+} reader;
+
+static void record_load(void *context, const uint8_t *address, uint64_t bytes)
 {
-    worker->counters[STREAM_BYTES[op->stream]] += bytes;
-    if (session->trace_capacity == 0) {
+    const reader *r = context;
+    cf_worker *worker = r->worker;
+    worker->counters[STREAM_BYTES[r->op->stream]] += bytes;
+    if (r->session->trace_capacity == 0) {
         return;
     }
-    if (worker->trace_count < session->trace_capacity) {
+    if (worker->trace_count < r->session->trace_capacity) {
         uint64_t *record = worker->trace + worker->trace_count * CF_TRACE_FIELDS;
-        record[0] = (uint64_t)(address - session->data) + session->model->data_offset;
+        record[0] = (uint64_t)(address - r->session->data) + r->session->model->data_offset;
         record[1] = bytes;
-        record[2] = (uint64_t)thread;
-        record[3] = op->level;
+        record[2] = (uint64_t)r->thread;
+        record[3] = r->op->level;
     }
     worker->trace_count++;
-}
-
-/* Units first .. last - 1 of parts part_first .. part_last - 1, which share each activation load. y[part]: whole vectors. */
-static void run_tiles(cflow_session *session, cf_worker *worker, const cf_op *op, int thread, const cf_tensor *tensor,
-                      cf_gemv_fn kernel, const cf_act *x, float *const y[3], uint64_t first, uint64_t last,
-                      uint32_t part_first, uint32_t part_last)
-{
-    const cf_tiles *tiles = &op->tiles;
-    const uint32_t stripe_groups = tiles->tile_rows / CF_GROUP_ROWS;
-    cf_gemv_call call = {.prefetch_hint = (int32_t)session->options.value[CFLOW_OPTION_PREFETCH_HINT],
-                         .prefetch_bytes = (uint32_t)session->options.value[CFLOW_OPTION_PREFETCH_BYTES]};
-    for (uint64_t unit = first; unit < last;) {
-        const uint64_t stripe = unit / stripe_groups;
-        const uint32_t begin = (uint32_t)(unit - stripe * stripe_groups);
-        const uint64_t left = last - stripe * stripe_groups;
-        uint32_t end = left < stripe_groups ? (uint32_t)left : stripe_groups;
-#ifdef CFLOW_MUTANT_WRONG_TILE_ORDER
-        end = begin + 1;
-#endif
-        uint32_t groups[3] = {0}, before[3] = {0}, all = 0;
-        for (uint32_t part = 0; part < tiles->parts; part++) {
-            groups[part] = cf_tiles_groups(tiles, part, stripe);
-            before[part] = all;
-            all += groups[part];
-        }
-        const uint8_t *base = cf_tensor_data(session, tensor) + cf_tiles_stripe_offset(tiles, stripe);
-        for (uint64_t column = 0; column < tiles->columns; column += tiles->tile_cols) {
-            const uint64_t width =
-                tiles->columns - column < tiles->tile_cols ? tiles->columns - column : tiles->tile_cols;
-            call.blocks = (uint32_t)(width / CF_BLOCK);
-            call.x = cf_act_at(x, column);
-            const size_t group_bytes = cf_group_bytes((int)tensor->type, call.blocks);
-            /* A run of groups over which the same parts exist: all of them, unless parts differ in rows. */
-            for (uint32_t group = begin; group < end;) {
-                uint32_t stop = end;
-                call.parts = 0;
-                for (uint32_t part = part_first; part < part_last; part++) {
-                    if (groups[part] <= group) {
-                        continue;
-                    }
-                    stop = groups[part] < stop ? groups[part] : stop;
-                    call.weights[call.parts] = base + (before[part] + group) * group_bytes;
-                    call.y[call.parts] = y[part] + (stripe * stripe_groups + group) * CF_GROUP_ROWS;
-                    call.parts++;
-                }
-                if (call.parts == 0) {
-                    break;
-                }
-                call.groups = stop - group;
-                kernel(&call);
-                for (uint32_t part = 0; part < call.parts; part++) {
-                    record_load(session, worker, op, thread, call.weights[part], call.groups * group_bytes);
-                }
-                group = stop;
-            }
-            base += all * group_bytes;
-        }
-        unit += end - begin;
-    }
 }
 
 /* Rows of one part that units first .. last - 1 cover. */
@@ -158,13 +109,24 @@ void cf_exec_matrix(cflow_session *session, cf_worker *worker, const cf_op *op, 
 #ifdef CFLOW_MUTANT_UNFUSED
         together = 1;
 #endif
+        reader self = {session, worker, op, thread};
+        const cf_walk walk = {.kernel = kernel->tile,
+                              .tiles = &op->tiles,
+                              .weights = cf_tensor_data(session, tensor),
+                              .x = &x,
+                              .y = {y[0], y[1], y[2]},
+                              .streams = (uint32_t)session->options.value[CFLOW_OPTION_READ_STREAMS],
+                              .prefetch_hint = (int32_t)session->options.value[CFLOW_OPTION_PREFETCH_HINT],
+                              .prefetch_bytes = (uint32_t)session->options.value[CFLOW_OPTION_PREFETCH_BYTES],
+                              .loaded = record_load,
+                              .context = &self};
         for (uint32_t part = 0; part < tensor->parts; part += together) {
 #ifdef CFLOW_MUTANT_STRIPES_OUT_OF_ORDER
             const uint64_t middle = (first + last) / 2;
-            run_tiles(session, worker, op, thread, tensor, kernel->tile, &x, y, middle, last, part, part + together);
-            run_tiles(session, worker, op, thread, tensor, kernel->tile, &x, y, first, middle, part, part + together);
+            cf_walk_parts(&walk, part, part + together, middle, last);
+            cf_walk_parts(&walk, part, part + together, first, middle);
 #else
-            run_tiles(session, worker, op, thread, tensor, kernel->tile, &x, y, first, last, part, part + together);
+            cf_walk_parts(&walk, part, part + together, first, last);
 #endif
         }
     }

@@ -4,6 +4,7 @@
 
 #include "act.h"
 #include "error.h"
+#include "walk.h"
 
 const char *cflow_kernel_name(uint32_t kernel)
 {
@@ -25,42 +26,6 @@ int cflow_kernel_info(uint32_t kernel, uint64_t fields_out[/* CFLOW_KERNEL_FIELD
     fields_out[CFLOW_KERNEL_ROWS_PER_PASS] = (uint64_t)found->rows_per_pass;
     fields_out[CFLOW_KERNEL_SUPPORTED] = (uint64_t)cflow_isa_supported(found->isa);
     return CFLOW_OK;
-}
-
-void cf_gemv_groups(cf_gemv_fn kernel, const cf_tiles *tiles, const uint8_t *weights, uint64_t first, uint64_t count,
-                    const cf_act *x, int hint, uint32_t prefetch_bytes, float *y)
-{
-    const uint32_t stripe_groups = tiles->tile_rows / CF_GROUP_ROWS;
-    while (count > 0) {
-        const uint64_t stripe = first / stripe_groups;
-        const uint32_t skipped = (uint32_t)(first % stripe_groups);
-        const uint32_t groups = cf_tiles_groups(tiles, 0, stripe);
-        uint32_t taken = groups - skipped < count ? groups - skipped : (uint32_t)count;
-#ifdef CFLOW_MUTANT_WRONG_TILE_ORDER
-        taken = 1; /* 16 rows over all columns before the next 16: a slice of x is gone when it is needed again */
-#endif
-        const uint8_t *tile = weights + cf_tiles_stripe_offset(tiles, stripe);
-        for (uint64_t column = 0; column < tiles->columns; column += tiles->tile_cols) {
-            const uint64_t left = tiles->columns - column;
-            const uint32_t blocks = (left < tiles->tile_cols ? (uint32_t)left : tiles->tile_cols) / CF_BLOCK;
-            const size_t group_bytes = cf_group_bytes(tiles->type, blocks);
-            const cf_gemv_call call = {
-                .weights = {tile + skipped * group_bytes},
-                .y = {y},
-                .parts = 1,
-                .groups = taken,
-                .blocks = blocks,
-                .x = cf_act_at(x, (size_t)column),
-                .prefetch_hint = hint,
-                .prefetch_bytes = prefetch_bytes,
-            };
-            kernel(&call);
-            tile += groups * group_bytes;
-        }
-        first += taken;
-        count -= taken;
-        y += (size_t)taken * CF_GROUP_ROWS;
-    }
 }
 
 /* ---- cflow_gemv --------------------------------------------------------------------------------------------------- */
@@ -146,8 +111,15 @@ int cflow_gemv(uint32_t kernel, const void *weights, uint64_t weights_bytes, uin
         const size_t row_bytes = (size_t)(columns / CF_BLOCK) * cf_row_block_bytes(found->type);
         found->rows(weights, row_bytes, (uint32_t)rows, (uint32_t)(columns / CF_BLOCK), &work.act, work.y);
     } else {
-        cf_gemv_groups(found->tile, &tiles, weights, 0, groups, &work.act, CFLOW_PREFETCH_T0, CF_PREFETCH_DEFAULT_BYTES,
-                       work.y);
+        /* One stream: what the cache model is asked about. */
+        const cf_walk walk = {.kernel = found->tile,
+                              .tiles = &tiles,
+                              .weights = weights,
+                              .x = &work.act,
+                              .y = {work.y},
+                              .streams = 1,
+                              .prefetch_hint = CFLOW_PREFETCH_NONE};
+        cf_walk_parts(&walk, 0, 1, 0, groups);
     }
     memcpy(y_out, work.y, (size_t)rows * sizeof(float));
     free(work.memory);

@@ -204,11 +204,4 @@ uint32_t cf_tiles_groups(const cf_tiles *tiles, uint32_t part, uint64_t stripe);
 /* Byte offset of stripe i from the start of the matrix. */
 uint64_t cf_tiles_stripe_offset(const cf_tiles *tiles, uint64_t stripe);
 
-/*
- * y[16 * count] += groups first .. first + count - 1 of a one-part matrix times x. Group g is row 16 g and the 15 after
- * it. hint, prefetch_bytes: as in cf_gemv_call.
- */
-void cf_gemv_groups(cf_gemv_fn kernel, const cf_tiles *tiles, const uint8_t *weights, uint64_t first, uint64_t count,
-                    const cf_act *x, int hint, uint32_t prefetch_bytes, float *y);
-
 #endif

@@ -19,7 +19,7 @@ static const option_rule OPTION_RULES[CFLOW_OPTION_COUNT] = {
     [CFLOW_OPTION_LAYOUT] = {"layout", 0, CFLOW_LAYOUT_ROW_MAJOR, CFLOW_LAYOUT_TILED},
     [CFLOW_OPTION_ROWS_PER_PASS] = {"rows_per_pass", 1, 8, 1},
     [CFLOW_OPTION_RESIDENCY] = {"residency", 0, CFLOW_RESIDENCY_COPY, CFLOW_RESIDENCY_MMAP},
-    [CFLOW_OPTION_PREFETCH_HINT] = {"prefetch_hint", 0, CFLOW_PREFETCH_NTA, CFLOW_PREFETCH_T0},
+    [CFLOW_OPTION_PREFETCH_HINT] = {"prefetch_hint", 0, CFLOW_PREFETCH_NTA, CFLOW_PREFETCH_NONE},
     [CFLOW_OPTION_PREFETCH_BYTES] = {"prefetch_bytes", 64, 1 << 20, CF_PREFETCH_DEFAULT_BYTES},
     [CFLOW_OPTION_KV_F32] = {"kv_f32", 0, 1, 0},
     [CFLOW_OPTION_CONTEXT] = {"context", -1, 1 << 24, -1},
@@ -27,6 +27,7 @@ static const option_rule OPTION_RULES[CFLOW_OPTION_COUNT] = {
     [CFLOW_OPTION_EXPERT_DELAY] = {"expert_delay", -1, 64, -1},
     [CFLOW_OPTION_ROUTE] = {"route", -1, CFLOW_ROUTE_PRE_DENSE, -1},
     [CFLOW_OPTION_READ_ALL_EXPERTS] = {"read_all_experts", 0, 1, 0},
+    [CFLOW_OPTION_READ_STREAMS] = {"read_streams", 1, CF_MAX_PARTS, CF_MAX_PARTS},
 };
 
 const char *cflow_option_name(int option)

@@ -2,6 +2,7 @@
 #include "act.h"
 #include "error.h"
 #include "session.h"
+#include "walk.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -38,6 +39,7 @@ typedef struct probe_job {
     const cf_tiles *tiles;
     const cf_act *x;
     int hint;
+    uint32_t streams;
     uint32_t distance;
     float *y;
     _Atomic uint64_t first_in_ns;
@@ -354,15 +356,22 @@ static void gemv_worker(void *argument, int thread)
         }
     } else if (first < last) {
         memset(job->y + first * CF_GROUP_ROWS, 0, (last - first) * CF_GROUP_ROWS * sizeof *job->y);
-        cf_gemv_groups(job->kernel->tile, job->tiles, job->data, first, last - first, job->x, job->hint, job->distance,
-                       job->y + first * CF_GROUP_ROWS);
+        const cf_walk walk = {.kernel = job->kernel->tile,
+                              .tiles = job->tiles,
+                              .weights = job->data,
+                              .x = job->x,
+                              .y = {job->y},
+                              .streams = job->streams,
+                              .prefetch_hint = job->hint,
+                              .prefetch_bytes = job->distance};
+        cf_walk_parts(&walk, 0, 1, first, last);
     }
     cf_pool_barrier(job->pool, mark_end, job);
 }
 
 int cflow_probe_gemv(cflow_pool *pool, const cflow_arena *arena, uint32_t kernel, uint64_t rows, uint64_t columns,
-                     uint32_t tile_rows, uint32_t tile_cols, int hint, int64_t distance, const float *x, float *y_out,
-                     uint64_t *ns_out)
+                     uint32_t tile_rows, uint32_t tile_cols, int hint, int64_t distance, int streams, const float *x,
+                     float *y_out, uint64_t *ns_out)
 {
     const cf_kernel *chosen = cf_kernel_at(kernel);
     if (pool == NULL || arena == NULL || chosen == NULL || x == NULL || y_out == NULL || ns_out == NULL) {
@@ -374,6 +383,9 @@ int cflow_probe_gemv(cflow_pool *pool, const cflow_arena *arena, uint32_t kernel
     if (hint < CFLOW_PREFETCH_NONE || hint > CFLOW_PREFETCH_NTA || distance < 0 || distance > 1 << 20) {
         return cf_fail(CFLOW_ERR_ARGUMENT, "prefetch hint %d (allowed: 0 to 4), distance %lld (allowed: 0 to 1048576)",
                        hint, (long long)distance);
+    }
+    if (streams < 1 || streams > (int)CF_MAX_PARTS) {
+        return cf_fail(CFLOW_ERR_ARGUMENT, "cflow_probe_gemv: streams is %d; allowed: 1 to %u", streams, CF_MAX_PARTS);
     }
     cf_tiles tiles;
     int status = cf_tiles_describe(chosen->type, 1, &rows, columns, tile_rows, tile_cols, &tiles);
@@ -401,6 +413,7 @@ int cflow_probe_gemv(cflow_pool *pool, const cflow_arena *arena, uint32_t kernel
                          .tiles = &tiles,
                          .x = &act,
                          .hint = hint,
+                         .streams = (uint32_t)streams,
                          .distance = (uint32_t)distance,
                          .y = y};
         cf_pool_run(pool, gemv_worker, &job);

@@ -10,6 +10,7 @@
 
 #include "half.h"
 #include "kernels.h"
+#include "walk.h"
 
 static int failures;
 
@@ -415,12 +416,21 @@ static void test_group_runs(void)
     vector x = make_vector(5, PATTERN_RANDOM);
     const cf_gemv_fn kernel = cf_gemv_tile(CFLOW_TYPE_Q4_0, 1, cflow_isa_default());
     float whole[176] = {0};
-    cf_gemv_groups(kernel, &tiles, weights, 0, 11, &x.act, CFLOW_PREFETCH_NONE, 0, whole);
-    for (uint64_t first = 0; first < 11; first++) {
-        for (uint64_t count = 1; first + count <= 11; count++) {
-            float y[176] = {0};
-            cf_gemv_groups(kernel, &tiles, weights, first, count, &x.act, CFLOW_PREFETCH_T0, 256, y);
-            CHECK(memcmp(y, whole + 16 * first, 64 * count) == 0, "groups %d + %d", (int)first, (int)count);
+    cf_walk walk = {.kernel = kernel, .tiles = &tiles, .weights = weights, .x = &x.act, .y = {whole}, .streams = 1};
+    cf_walk_parts(&walk, 0, 1, 0, 11);
+    for (uint32_t streams = 1; streams <= CF_MAX_PARTS; streams++) {
+        for (uint64_t first = 0; first < 11; first++) {
+            for (uint64_t last = first + 1; last <= 11; last++) {
+                float y[176] = {0}, expected[176] = {0};
+                memcpy(expected + 16 * first, whole + 16 * first, 64 * (last - first));
+                walk.streams = streams;
+                walk.y[0] = y;
+                walk.prefetch_hint = CFLOW_PREFETCH_T0;
+                walk.prefetch_bytes = 256;
+                cf_walk_parts(&walk, 0, 1, first, last);
+                CHECK(memcmp(y, expected, sizeof y) == 0, "groups %d .. %d, %d streams", (int)first, (int)last,
+                      (int)streams);
+            }
         }
     }
     free(weights);

@@ -36,9 +36,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("models")
 
 
-def in_order(path: Path, threads: int, token: int = 5) -> tuple[int, int]:
+def in_order(path: Path, threads: int, token: int = 5, read_streams: int = 1) -> tuple[int, int]:
     """Tiles in file order, and tiles compared, of one token."""
-    with Model(path) as model, Session(model, threads=threads, context=8) as session:
+    with (
+        Model(path) as model,
+        Session(model, threads=threads, context=8, read_streams=read_streams) as session,
+    ):
         tiles = placed_tiles(model)
         own, before = compared(begun_tiles(session, tiles, token), offsets_of(tiles))
     return sum(a > b for a, b in zip(own, before, strict=True)), len(own)
@@ -56,6 +59,12 @@ def test_a_token_without_delays_begins_its_tiles_in_file_order(folder: Path, nam
 def test_a_delayed_schedule_leaves_the_order(folder: Path) -> None:
     geometry = replace(Geometry.named("tiny_standard"), dd=1, de=2, route=Route.CURRENT)
     rising, count = in_order(synthetic(folder, "delayed", geometry), 1)
+    assert 0 < rising < count
+
+
+def test_read_streams_leave_the_order_inside_a_matrix(folder: Path) -> None:
+    geometry = replace(Geometry.named("tiny_standard"), d_model=320, heads=5, kv_heads=5, head_dim=64)
+    rising, count = in_order(synthetic(folder, "standard", geometry), 1, read_streams=3)
     assert 0 < rising < count
 
 

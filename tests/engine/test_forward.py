@@ -133,6 +133,8 @@ def test_results_are_bit_identical_for_any_thread_count_fusion_and_residency(
         expected = run(threads=1)
         for threads in range(2, 9):
             assert run(threads=threads) == expected
+        for streams in (1, 2):
+            assert run(threads=2, read_streams=streams) == expected
         assert run(threads=2, fused=0) == expected
         assert run(threads=3, residency="copy") == expected
         assert run(threads=2, prefetch_hint="none") == expected
@@ -214,15 +216,25 @@ def shapes(draw: st.DrawFn) -> Geometry:
 
 
 @hypothesis_settings(max_examples=40)
-@given(geometry=shapes(), tile=st.sampled_from([(128, 256), (16, 32), (48, 64)]), threads=st.integers(1, 5))
+@given(
+    geometry=shapes(),
+    tile=st.sampled_from([(128, 256), (16, 32), (48, 64)]),
+    threads=st.integers(1, 5),
+    streams=st.integers(1, 3),
+)
 def test_any_shape_equals_the_reference(
-    tmp_path_factory: pytest.TempPathFactory, geometry: Geometry, tile: tuple[int, int], threads: int
+    tmp_path_factory: pytest.TempPathFactory,
+    geometry: Geometry,
+    tile: tuple[int, int],
+    threads: int,
+    streams: int,
 ) -> None:
     path = tmp_path_factory.mktemp("shape") / "model.cflow"
     write_random_model(path, geometry, seed=1, tile_rows=tile[0], tile_cols=tile[1])
     reference = Reference(load_weights(path))
     tokens = [token % geometry.vocab for token in (0, 16, 30, 5)]
-    with Model(path) as model, Session(model, threads=threads, q8_activations=0, kv_f32=1) as session:
+    options = {"threads": threads, "read_streams": streams, "q8_activations": 0, "kv_f32": 1}
+    with Model(path) as model, Session(model, **options) as session:
         assert relative_error(session.decode(tokens), reference.decode(tokens)) < 1e-4
 
 
