@@ -78,7 +78,7 @@ endif()
 
 # Kernels, what tells them apart by piece, and where they record to: compiled with and without CFLOW_RECORD.
 set(CFLOW_SOURCES_TWICE ${CFLOW_SOURCES})
-list(FILTER CFLOW_SOURCES_TWICE INCLUDE REGEX "/(kernels_[a-z0-9]+|exec_matrix|record)\\.c$")
+list(FILTER CFLOW_SOURCES_TWICE INCLUDE REGEX "/(kernels_[a-z0-9]+|exec_matrix|exec_batch_matrix|record)\\.c$")
 set(CFLOW_SOURCES_COMMON ${CFLOW_SOURCES})
 list(REMOVE_ITEM CFLOW_SOURCES_COMMON ${CFLOW_SOURCES_TWICE})
 

@@ -6,10 +6,14 @@ set(CFLOW_SOURCES
     engine/src/error.c
     engine/src/exec.c
     engine/src/exec_attention.c
+    engine/src/exec_batch.c
+    engine/src/exec_batch_attention.c
+    engine/src/exec_batch_matrix.c
     engine/src/exec_matrix.c
     engine/src/exec_vector.c
     engine/src/fill.c
     engine/src/forward.c
+    engine/src/gemm.c
     engine/src/gemv.c
     engine/src/hash.c
     engine/src/isa.c

@@ -183,6 +183,7 @@ class Option(IntEnum):
     ROUTE = 14
     READ_ALL_EXPERTS = 15
     READ_STREAMS = 16
+    PROMPT_BATCH = 17
 
 
 class Counter(IntEnum):
@@ -253,6 +254,7 @@ class KernelField(IntEnum):
     ISA = 2
     ROWS_PER_PASS = 3
     SUPPORTED = 4
+    VECTORS = 5
 
 
 class AccessKind(IntEnum):

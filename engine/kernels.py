@@ -18,7 +18,10 @@ TILE_COLS = 256
 
 @dataclass(frozen=True)
 class Kernel:
-    """One kernel of the library. `rows_per_pass` is 0 for the tiled ones, else that of the row-major twin."""
+    """One kernel of the library. `rows_per_pass` is 0 for the tiled ones, else that of the row-major twin.
+
+    `vectors`: how many it multiplies at once; 1 for all but the matrix-matrix kernels.
+    """
 
     index: int
     name: str
@@ -27,10 +30,20 @@ class Kernel:
     isa: Isa
     rows_per_pass: int
     supported: bool
+    vectors: int
 
 
 def kernels() -> list[Kernel]:
-    """Every kernel that the library was built with, whether this CPU runs it or not."""
+    """Every matrix-vector kernel that the library was built with, whether this CPU runs it or not."""
+    return [kernel for kernel in _all_kernels() if kernel.vectors == 1]
+
+
+def gemm_kernels() -> list[Kernel]:
+    """Every matrix-matrix kernel: those that prompts run on, several tokens at once."""
+    return [kernel for kernel in _all_kernels() if kernel.vectors > 1]
+
+
+def _all_kernels() -> list[Kernel]:
     return [_kernel(index) for index in range(lib().cflow_kernel_count())]
 
 
@@ -45,6 +58,7 @@ def _kernel(index: int) -> Kernel:
         isa=Isa(int(fields[KernelField.ISA])),
         rows_per_pass=int(fields[KernelField.ROWS_PER_PASS]),
         supported=bool(fields[KernelField.SUPPORTED]),
+        vectors=int(fields[KernelField.VECTORS]),
     )
 
 
@@ -156,6 +170,34 @@ def gemv(
             tile_cols,
             pointer("x", x, np.float32, x.size),
             pointer("y", y, np.float32, rows),
+        )
+    )
+    return y
+
+
+def gemm(
+    kernel: Kernel,
+    weights: npt.NDArray[np.uint8],
+    rows: int,
+    x: npt.NDArray[np.float32],
+    tile_rows: int = TILE_ROWS,
+    tile_cols: int = TILE_COLS,
+) -> npt.NDArray[np.float32]:
+    """y [vectors, rows] = W x[n] for a matrix-matrix kernel. `x`: f32 [vectors, columns], 1 to 32 vectors."""
+    vectors, columns = x.shape
+    y = np.zeros((vectors, rows), dtype=np.float32)
+    check(
+        lib().cflow_gemm(
+            kernel.index,
+            _bytes_address("weights", weights),
+            weights.size,
+            rows,
+            columns,
+            tile_rows,
+            tile_cols,
+            pointer("x", x, np.float32, x.size),
+            vectors,
+            pointer("y", y, np.float32, y.size),
         )
     )
     return y

@@ -156,6 +156,10 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
         c_int,
         [c_uint32, c_void_p, c_uint64, c_uint64, c_uint64, c_uint32, c_uint32, _f32p, _f32p],
     ),
+    "cflow_gemm": (
+        c_int,
+        [c_uint32, c_void_p, c_uint64, c_uint64, c_uint64, c_uint32, c_uint32, _f32p, c_uint32, _f32p],
+    ),
     "cflow_quantize_q8": (c_int, [_f32p, c_uint64, _i8p, _f32p, _i32p]),
     "cflow_pool_create": (c_int, [c_int, c_int, POINTER(_pool)]),
     "cflow_pool_destroy": (None, [_pool]),

@@ -307,7 +307,9 @@ typedef enum cflow_option {
     CFLOW_OPTION_READ_STREAMS =
         16, /* tiled only: runs of rows that a worker reads side by side from a matrix, 1 to 3 (default): from memory
                faster than one; 1 = strictly in file order, and fused parts share each activation load instead */
-    CFLOW_OPTION_COUNT = 17
+    CFLOW_OPTION_PROMPT_BATCH = 17, /* tokens of a prompt that share each weight load, 1 .. 32; default 32. Same
+                                           results for any value. Row-major: 1 */
+    CFLOW_OPTION_COUNT = 18
 } cflow_option;
 
 typedef struct cflow_options cflow_options;
@@ -461,7 +463,7 @@ CFLOW_API int cflow_schedule_dependencies(const cflow_session *session, uint32_t
 
 /*
  * Kernels are named type_operation_tile_isa: "q4_0q8_gemv_t16_avx2" (tiles; 16-row groups of any tile shape),
- * "q4_0f32_gemv_r4_scalar" (row-major, 4 rows per pass).
+ * "q4_0f32_gemv_r4_scalar" (row-major, 4 rows per pass), "q4_0q8_gemm_t16x4_avx2" (tiles; 4 vectors at once).
  */
 CFLOW_API uint32_t cflow_kernel_count(void);
 CFLOW_API const char *cflow_kernel_name(uint32_t kernel); /* NULL when out of range */
@@ -472,7 +474,8 @@ typedef enum cflow_kernel_field {
     CFLOW_KERNEL_ISA = 2,
     CFLOW_KERNEL_ROWS_PER_PASS = 3, /* 0 = tiled, else the row-major twin */
     CFLOW_KERNEL_SUPPORTED = 4,     /* 1 when this CPU runs it */
-    CFLOW_KERNEL_FIELD_COUNT = 5
+    CFLOW_KERNEL_VECTORS = 5,       /* vectors that it multiplies at once: 1, or 4 ("gemm") */
+    CFLOW_KERNEL_FIELD_COUNT = 6
 } cflow_kernel_field;
 CFLOW_API int cflow_kernel_info(uint32_t kernel, uint64_t fields_out[/* CFLOW_KERNEL_FIELD_COUNT */]);
 
@@ -494,6 +497,13 @@ CFLOW_API int cflow_tiles_unpack(int type, int parts, const uint64_t *rows, uint
  */
 CFLOW_API int cflow_gemv(uint32_t kernel, const void *weights, uint64_t weights_bytes, uint64_t rows, uint64_t columns,
                          uint32_t tile_rows, uint32_t tile_cols, const float *x, float *y_out);
+/*
+ * y_out[n][rows] = W x[n], n < vectors (1 .. 32), for a matrix-matrix kernel; x: [vectors][columns]. The rest as above.
+ * Vector by vector the bits are those of the matrix-vector kernel of the same type, activations and instruction set,
+ * which also multiplies what does not fill a group of 4 vectors.
+ */
+CFLOW_API int cflow_gemm(uint32_t kernel, const void *weights, uint64_t weights_bytes, uint64_t rows, uint64_t columns,
+                         uint32_t tile_rows, uint32_t tile_cols, const float *x, uint32_t vectors, float *y_out);
 /* The q8 form of x: `columns` codes, columns / 32 scales, and columns / 32 sums of codes. */
 CFLOW_API int cflow_quantize_q8(const float *x, uint64_t columns, int8_t *codes_out, float *scales_out,
                                 int32_t *sums_out);

@@ -1,13 +1,13 @@
-/* exec.c - runs the phases of a plan on every worker, token after token. */
+/* exec.c - runs a call on every worker: tokens one by one, or a prompt in chunks. */
 #include "exec.h"
 
-static const int STREAM_NS[CFLOW_STREAM_COUNT] = {
+const int cf_exec_stream_ns[CFLOW_STREAM_COUNT] = {
     [CFLOW_STREAM_ATTENTION] = CFLOW_COUNTER_ATTENTION_NS, [CFLOW_STREAM_DENSE] = CFLOW_COUNTER_DENSE_NS,
     [CFLOW_STREAM_EXPERT] = CFLOW_COUNTER_EXPERT_NS,       [CFLOW_STREAM_ROUTER] = CFLOW_COUNTER_ROUTER_NS,
     [CFLOW_STREAM_HEAD] = CFLOW_COUNTER_HEAD_NS,
 };
 
-static void at_phase_end(void *argument)
+void cf_exec_at_phase_end(void *argument)
 {
     cflow_session *session = argument;
     if (atomic_load_explicit(&session->cancel, memory_order_relaxed)) {
@@ -16,16 +16,19 @@ static void at_phase_end(void *argument)
     }
 }
 
-/* The next token of a call, or the end of it. */
+/* The next token or chunk of a call, or the end of it. */
 static void next_token(cflow_session *session)
 {
-    if (session->done == session->feed_count) {
+    const size_t left = session->feed_count - session->done;
+    if (left == 0) {
         atomic_store_explicit(&session->abort, 1, memory_order_relaxed);
         return;
     }
+    session->chunk = 1;
     if (!session->generate) {
+        session->chunk = left < session->batch ? (uint32_t)left : session->batch;
         session->token = session->feed[session->done];
-        session->want_logits = session->done + 1 == session->feed_count;
+        session->want_logits = session->chunk == left;
     }
     if (atomic_load_explicit(&session->cancel, memory_order_relaxed)) {
         session->job_status = CFLOW_ERR_CANCELLED;
@@ -33,42 +36,59 @@ static void next_token(cflow_session *session)
     }
 }
 
-static void at_token_end(void *argument)
+/* The first token of the chunk with a value that is not finite; its lowest layer, CF_NONE for a logit. */
+static int find_nonfinite(const cflow_session *session, uint32_t *slot_out, uint32_t *layer_out)
+{
+    uint32_t slot = CF_NONE, layer = CF_NONE;
+    int finite = 1;
+    for (int i = 0; i < cf_pool_threads(session->pool); i++) {
+        const cf_worker *worker = &session->workers[i];
+        finite &= worker->logits_finite;
+        if (worker->bad_slot < slot || (worker->bad_slot == slot && worker->bad_layer < layer)) {
+            slot = worker->bad_slot;
+            layer = worker->bad_layer;
+        }
+    }
+    *slot_out = slot != CF_NONE ? slot : session->chunk - 1;
+    *layer_out = layer;
+    return slot != CF_NONE || !finite;
+}
+
+void cf_exec_at_token_end(void *argument)
 {
     cflow_session *session = argument;
     const uint64_t now_ns = cf_now_ns();
     const uint64_t token_ns = now_ns - session->token_start_ns;
     session->token_start_ns = now_ns;
-    const int threads = cf_pool_threads(session->pool);
-    const cf_worker *best = NULL;
-    int finite = 1;
-    uint32_t bad_layer = CF_NONE;
-    for (int i = 0; i < threads; i++) {
-        const cf_worker *worker = &session->workers[i];
-        finite &= worker->logits_finite;
-        bad_layer = worker->bad_layer < bad_layer ? worker->bad_layer : bad_layer;
-        /* Workers hold ascending rows: only a strictly larger logit beats a lower id. */
-        if (worker->best_token >= 0 && (best == NULL || worker->best_logit > best->best_logit)) {
-            best = worker;
-        }
-    }
-    if (!finite || bad_layer != CF_NONE) {
+    uint32_t bad_slot, bad_layer;
+    if (find_nonfinite(session, &bad_slot, &bad_layer)) {
         session->job_status = CFLOW_ERR_NONFINITE;
         session->job_bad_layer = bad_layer;
+        /* The tokens before it are whole. */
+        session->position += bad_slot;
+        session->done += bad_slot;
         atomic_store_explicit(&session->abort, 1, memory_order_relaxed);
         return;
     }
-    session->position++;
-    session->tokens++;
+    session->position += session->chunk;
+    session->tokens += session->chunk;
     session->wall_ns += token_ns;
     if (session->generate) {
+        const cf_worker *best = NULL;
+        for (int i = 0; i < cf_pool_threads(session->pool); i++) {
+            const cf_worker *worker = &session->workers[i];
+            /* Workers hold ascending rows: only a strictly larger logit beats a lower id. */
+            if (worker->best_token >= 0 && (best == NULL || worker->best_logit > best->best_logit)) {
+                best = worker;
+            }
+        }
         session->token = best->best_token;
         session->tokens_out[session->done] = session->token;
     }
     if (session->ns_out != NULL) {
         session->ns_out[session->done] = token_ns;
     }
-    session->done++;
+    session->done += session->chunk;
     next_token(session);
 }
 
@@ -77,9 +97,11 @@ static void run_token(cflow_session *session, cf_worker *worker, int thread)
     const cf_plan *plan = session->plan;
     const uint32_t phases = session->want_logits ? plan->phase_count : plan->head_phase;
     const uint32_t head_dim = session->model->param[CFLOW_PARAM_HEAD_DIM];
-    worker->best_token = -1;
-    worker->logits_finite = 1;
-    worker->bad_layer = CF_NONE;
+    worker->base[CF_VALUE_PRIVATE] = worker->base[CF_VALUE_ACT] = worker->arena;
+    worker->base[CF_VALUE_SHARED] = session->shared_arena.data;
+    worker->copies = 1;
+    worker->slot = 0;
+    worker->token = session->token;
     uint64_t clock_ns = cf_now_ns();
     cf_rope_rotation(worker->rotation, worker->rotation + head_dim / 2, session->position, head_dim,
                      session->model->rope_base);
@@ -88,7 +110,7 @@ static void run_token(cflow_session *session, cf_worker *worker, int thread)
         for (uint32_t i = plan->phase_first[phase]; i < plan->phase_first[phase + 1]; i++) {
             const cf_op *op = &plan->ops[plan->order[i]];
             if (op->kind != CF_OP_PIECE) {
-                cf_exec_vector(session, worker, op, thread);
+                cf_exec_vector(session, worker, op, thread == 0, thread == 0);
                 continue;
             }
             if (!in_pieces) {
@@ -103,14 +125,14 @@ static void run_token(cflow_session *session, cf_worker *worker, int thread)
                 cf_exec_matrix(session, worker, op, thread);
             }
             const uint64_t now_ns = cf_now_ns();
-            worker->counters[STREAM_NS[op->stream]] += now_ns - clock_ns;
+            worker->counters[cf_exec_stream_ns[op->stream]] += now_ns - clock_ns;
             clock_ns = now_ns;
         }
         const int is_last = phase + 1 == phases;
         if (thread == 0) {
             session->phases++;
         }
-        cf_pool_barrier(session->pool, is_last ? at_token_end : at_phase_end, session);
+        cf_pool_barrier(session->pool, is_last ? cf_exec_at_token_end : cf_exec_at_phase_end, session);
         const uint64_t now_ns = cf_now_ns();
         worker->counters[CFLOW_COUNTER_BARRIER_NS] += now_ns - clock_ns;
         clock_ns = now_ns;
@@ -134,6 +156,15 @@ void cf_exec_job(void *argument, int thread)
     (void)atomic_compare_exchange_strong(&session->first_in_ns, &unset, cf_now_ns());
     cf_pool_barrier(session->pool, at_start, session);
     while (!atomic_load_explicit(&session->abort, memory_order_relaxed)) {
-        run_token(session, &session->workers[thread], thread);
+        cf_worker *worker = &session->workers[thread];
+        worker->base[CF_VALUE_LOGITS] = (uint8_t *)session->shared_arena.data + session->plan->shared_bytes;
+        worker->best_token = -1;
+        worker->logits_finite = 1;
+        worker->bad_slot = worker->bad_layer = CF_NONE;
+        if (session->chunk > 1) {
+            cf_exec_batch(session, worker, thread);
+        } else {
+            run_token(session, worker, thread);
+        }
     }
 }

@@ -1,6 +1,7 @@
 /*
- * exec.h - the executor's parts: exec.c runs tokens and phases and calls the others for each operation of a phase.
- * Everything here runs on a worker, between two barriers; nothing here can fail.
+ * exec.h - the executor's parts. exec.c runs a call, token by token or, through exec_batch.c, in chunks of a prompt; both
+ * run the phases of the plan and call the rest for each operation. All of it runs on a worker between two barriers, and
+ * nothing can fail.
  */
 #ifndef CF_EXEC_H
 #define CF_EXEC_H
@@ -8,20 +9,52 @@
 #include "act.h"
 #include "session.h"
 
-/* exec_vector.c: every operation that is not a piece; each worker makes its own copy of the result. */
-void cf_exec_vector(cflow_session *session, cf_worker *worker, const cf_op *op, int thread);
-/* exec_matrix.c: this worker's rows of a matrix piece. */
+extern const int cf_exec_stream_ns[CFLOW_STREAM_COUNT];    /* counter of a stream's time */
+extern const int cf_exec_stream_bytes[CFLOW_STREAM_COUNT]; /* and of its bytes */
+
+/* Barrier functions: the end of a phase; of the last phase of a token or chunk. */
+void cf_exec_at_phase_end(void *session);
+void cf_exec_at_token_end(void *session);
+
+/*
+ * exec_vector.c: an operation that is not a piece, for the token in the worker's hands. counted: this worker's work is
+ * what the counters show (decode repeats it on every worker). described: routing and norms of this token are kept.
+ */
+void cf_exec_vector(cflow_session *session, cf_worker *worker, const cf_op *op, int counted, int described);
+/* exec_matrix.c: this worker's rows of a matrix piece, for one token. */
 void cf_exec_matrix(cflow_session *session, cf_worker *worker, const cf_op *op, int thread);
-/* exec_attention.c: this worker's heads of an attention core. */
+/* Adds to the bytes of the operation's stream, and to the trace, that a kernel was called on these weights. */
+void cf_exec_record_load(const cflow_session *session, cf_worker *worker, const cf_op *op, int thread,
+                         const uint8_t *address, uint64_t bytes);
+/* exec_attention.c: this worker's heads of an attention core, for one token. */
 void cf_exec_attention(cflow_session *session, cf_worker *worker, const cf_op *op, int thread);
+
+/* exec_batch.c: session->chunk tokens at once. */
+void cf_exec_batch(cflow_session *session, cf_worker *worker, int thread);
+/* exec_batch_matrix.c: this worker's rows of a matrix piece, for all tokens of the chunk. */
+void cf_batch_matrix(cflow_session *session, cf_worker *worker, const cf_op *op, int thread);
+/*
+ * Likewise for one matrix of the chosen experts of a layer: pieces plan->order[first ..], one per slot. Each expert is read
+ * once, for the tokens that chose it.
+ */
+void cf_batch_experts(cflow_session *session, cf_worker *worker, uint32_t first, int thread);
+/* exec_batch_attention.c: keys and values of the token in the worker's hands into the cache; needs its rotation. */
+void cf_batch_store_keys(cflow_session *session, cf_worker *worker, const cf_op *op);
+/* After a barrier: this worker's share of all heads of all tokens. */
+void cf_batch_attention(cflow_session *session, cf_worker *worker, const cf_op *op, int thread);
 
 /* ---- values ---- */
 
-static inline float *cf_exec_floats(const cflow_session *session, const cf_worker *worker, uint32_t value)
+/* Value of token `slot` of the chunk; outside chunks slot is 0. */
+static inline uint8_t *cf_exec_value(const cflow_session *session, const cf_worker *worker, uint32_t value, size_t slot)
 {
     const cf_value *v = &session->plan->values[value];
-    uint8_t *arena = v->kind == CF_VALUE_SHARED ? session->shared_arena.data : worker->arena;
-    return (float *)(void *)(arena + v->offset);
+    return worker->base[v->kind] + v->offset * worker->copies + v->bytes * slot;
+}
+
+static inline float *cf_exec_floats(const cflow_session *session, const cf_worker *worker, uint32_t value)
+{
+    return (float *)(void *)cf_exec_value(session, worker, value, worker->slot);
 }
 
 static inline float *cf_exec_input(const cflow_session *session, const cf_worker *worker, const cf_op *op,
@@ -32,8 +65,7 @@ static inline float *cf_exec_input(const cflow_session *session, const cf_worker
 
 static inline cf_act_arrays cf_exec_act(const cflow_session *session, const cf_worker *worker, uint32_t value)
 {
-    const cf_value *v = &session->plan->values[value];
-    return cf_act_place(worker->arena + v->offset, v->columns);
+    return cf_act_place(cf_exec_value(session, worker, value, worker->slot), session->plan->values[value].columns);
 }
 
 #endif

@@ -8,11 +8,28 @@
 #include <math.h>
 #include <string.h>
 
-static const int STREAM_BYTES[CFLOW_STREAM_COUNT] = {
+const int cf_exec_stream_bytes[CFLOW_STREAM_COUNT] = {
     [CFLOW_STREAM_ATTENTION] = CFLOW_COUNTER_ATTENTION_BYTES, [CFLOW_STREAM_DENSE] = CFLOW_COUNTER_DENSE_BYTES,
     [CFLOW_STREAM_EXPERT] = CFLOW_COUNTER_EXPERT_BYTES,       [CFLOW_STREAM_ROUTER] = CFLOW_COUNTER_ROUTER_BYTES,
     [CFLOW_STREAM_HEAD] = CFLOW_COUNTER_HEAD_BYTES,
 };
+
+void cf_exec_record_load(const cflow_session *session, cf_worker *worker, const cf_op *op, int thread,
+                         const uint8_t *address, uint64_t bytes)
+{
+    worker->counters[cf_exec_stream_bytes[op->stream]] += bytes;
+    if (session->trace_capacity == 0) {
+        return;
+    }
+    if (worker->trace_count < session->trace_capacity) {
+        uint64_t *record = worker->trace + worker->trace_count * CF_TRACE_FIELDS;
+        record[0] = (uint64_t)(address - session->data) + session->model->data_offset;
+        record[1] = bytes;
+        record[2] = (uint64_t)thread;
+        record[3] = op->level;
+    }
+    worker->trace_count++;
+}
 
 /* Whose loads are recorded. */
 typedef struct reader {
@@ -25,19 +42,7 @@ typedef struct reader {
 static void record_load(void *context, const uint8_t *address, uint64_t bytes)
 {
     const reader *r = context;
-    cf_worker *worker = r->worker;
-    worker->counters[STREAM_BYTES[r->op->stream]] += bytes;
-    if (r->session->trace_capacity == 0) {
-        return;
-    }
-    if (worker->trace_count < r->session->trace_capacity) {
-        uint64_t *record = worker->trace + worker->trace_count * CF_TRACE_FIELDS;
-        record[0] = (uint64_t)(address - r->session->data) + r->session->model->data_offset;
-        record[1] = bytes;
-        record[2] = (uint64_t)r->thread;
-        record[3] = r->op->level;
-    }
-    worker->trace_count++;
+    cf_exec_record_load(r->session, r->worker, r->op, r->thread, address, bytes);
 }
 
 /* Rows of one part that units first .. last - 1 cover. */
@@ -61,7 +66,7 @@ static void run_row_major(cflow_session *session, cf_worker *worker, const cf_op
         if (rows > 0) {
             kernel(rows_of_part + row * row_bytes, row_bytes, (uint32_t)rows, (uint32_t)(tensor->columns / CF_BLOCK), x,
                    y[part] + row);
-            worker->counters[STREAM_BYTES[op->stream]] += rows * row_bytes;
+            worker->counters[cf_exec_stream_bytes[op->stream]] += rows * row_bytes;
         }
         rows_of_part += tensor->rows[part] * row_bytes;
     }

@@ -15,7 +15,7 @@ static void prepare_act(const cflow_session *session, const cf_worker *worker, u
     cf_act_prepare(&arrays, v->needs, in, v->columns);
 }
 
-static void run_embed(cflow_session *session, cf_worker *worker, const cf_op *op, int thread)
+static void run_embed(const cflow_session *session, cf_worker *worker, const cf_op *op, int counted)
 {
     const cf_tensor *table = op->tensor;
     const uint32_t *p = session->model->param;
@@ -23,9 +23,9 @@ static void run_embed(cflow_session *session, cf_worker *worker, const cf_op *op
     /* Described once before, when the file was opened: cannot fail. */
     (void)cf_tiles_describe((int)table->type, 1, table->rows, table->columns, p[CFLOW_PARAM_TILE_ROWS],
                             p[CFLOW_PARAM_TILE_COLS], &tiles);
-    cf_tiles_read_row(&tiles, cf_tensor_data(session, table), (uint64_t)session->token,
+    cf_tiles_read_row(&tiles, cf_tensor_data(session, table), (uint64_t)worker->token,
                       cf_exec_floats(session, worker, op->output[0]));
-    if (thread == 0) {
+    if (counted) {
         worker->counters[CFLOW_COUNTER_EMBEDDING_BYTES] +=
             table->columns / CF_BLOCK * cf_row_block_bytes((int)table->type);
     }
@@ -38,8 +38,11 @@ static void run_norm(cflow_session *session, cf_worker *worker, const cf_op *op)
     const uint32_t d = session->model->param[CFLOW_PARAM_D_MODEL];
     if (!cf_vector_rmsnorm(normed, cf_exec_input(session, worker, op, 0), gain, d, session->model->rms_eps)) {
         const uint32_t layer = op->layer == CF_NONE ? session->model->param[CFLOW_PARAM_LAYERS] : op->layer;
-        /* Phases of delayed models mix layers: the lowest counts, not the first that was run. */
-        worker->bad_layer = layer < worker->bad_layer ? layer : worker->bad_layer;
+        /* Phases of delayed models mix layers: the lowest of the earliest token counts, not the first that was run. */
+        if (worker->slot < worker->bad_slot || (worker->slot == worker->bad_slot && layer < worker->bad_layer)) {
+            worker->bad_slot = worker->slot;
+            worker->bad_layer = layer;
+        }
     }
     prepare_act(session, worker, op->output[0], normed);
 }
@@ -54,7 +57,7 @@ static float rank_of(float logit)
  * Choice of experts: the k largest logits, the lower index first among equals, in ascending order of index, with the
  * softmax over all logits as their weights. The control arm that reads all experts gives the others weight 0.
  */
-static void run_route(cflow_session *session, cf_worker *worker, const cf_op *op, int thread)
+static void run_route(cflow_session *session, cf_worker *worker, const cf_op *op, int described)
 {
     const uint32_t experts = session->model->param[CFLOW_PARAM_EXPERTS];
     const uint32_t k = session->model->param[CFLOW_PARAM_EXPERTS_PER_TOKEN];
@@ -96,7 +99,7 @@ static void run_route(cflow_session *session, cf_worker *worker, const cf_op *op
     for (uint32_t i = 0; i < k; i++) {
         const uint32_t expert = (uint32_t)picked[i];
         weights[slots == experts ? expert : i] = probability[expert] / norm;
-        if (thread == 0) {
+        if (described) {
             session->routing[(size_t)op->layer * k + i] = (int32_t)expert;
             session->routing_weights[(size_t)op->layer * k + i] = probability[expert] / norm;
         }
@@ -117,12 +120,12 @@ static void run_expert_sum(cflow_session *session, cf_worker *worker, const cf_o
     }
 }
 
-void cf_exec_vector(cflow_session *session, cf_worker *worker, const cf_op *op, int thread)
+void cf_exec_vector(cflow_session *session, cf_worker *worker, const cf_op *op, int counted, int described)
 {
     const size_t d = session->model->param[CFLOW_PARAM_D_MODEL];
     switch (op->kind) {
     case CF_OP_EMBED:
-        run_embed(session, worker, op, thread);
+        run_embed(session, worker, op, counted);
         break;
     case CF_OP_ADD:
         cf_vector_add(cf_exec_floats(session, worker, op->output[0]), cf_exec_input(session, worker, op, 0),
@@ -145,13 +148,13 @@ void cf_exec_vector(cflow_session *session, cf_worker *worker, const cf_op *op, 
         prepare_act(session, worker, op->output[0], cf_exec_input(session, worker, op, 0));
         break;
     case CF_OP_ROUTE:
-        run_route(session, worker, op, thread);
+        run_route(session, worker, op, described);
         break;
     case CF_OP_EXPERT_SUM:
         run_expert_sum(session, worker, op);
         break;
     case CF_OP_STREAM:
-        for (uint32_t i = 0; thread == 0 && i < op->input_count; i++) {
+        for (uint32_t i = 0; described && i < op->input_count; i++) {
             session->residual_norms[op->layer + (size_t)i * session->model->param[CFLOW_PARAM_LAYERS]] =
                 sqrtf(cf_vector_square_sum(cf_exec_input(session, worker, op, i), d));
         }

@@ -25,6 +25,7 @@ int cflow_kernel_info(uint32_t kernel, uint64_t fields_out[/* CFLOW_KERNEL_FIELD
     fields_out[CFLOW_KERNEL_ISA] = (uint64_t)found->isa;
     fields_out[CFLOW_KERNEL_ROWS_PER_PASS] = (uint64_t)found->rows_per_pass;
     fields_out[CFLOW_KERNEL_SUPPORTED] = (uint64_t)cflow_isa_supported(found->isa);
+    fields_out[CFLOW_KERNEL_VECTORS] = found->gemm != NULL ? CF_PANEL : 1;
     return CFLOW_OK;
 }
 
@@ -53,26 +54,26 @@ static int scratch_create(const cf_kernel *kernel, const float *x, size_t column
     return CFLOW_OK;
 }
 
-static int check_gemv(const cf_kernel *kernel, const void *weights, uint64_t weights_bytes, const cf_tiles *tiles)
+int cf_gemv_check(const char *function, const cf_kernel *kernel, const void *weights, uint64_t weights_bytes,
+                  const cf_tiles *tiles)
 {
     const uint64_t row_bytes = tiles->columns / CF_BLOCK * cf_row_block_bytes(kernel->type);
     const uint64_t needed = kernel->rows_per_pass ? tiles->rows[0] * row_bytes : tiles->bytes;
     if (weights_bytes != needed) {
-        return cf_fail(CFLOW_ERR_ARGUMENT,
-                       "cflow_gemv: weights_bytes is %llu; %llu rows x %llu columns for %s need %llu",
-                       (unsigned long long)weights_bytes, (unsigned long long)tiles->rows[0],
+        return cf_fail(CFLOW_ERR_ARGUMENT, "%s: weights_bytes is %llu; %llu rows x %llu columns for %s need %llu",
+                       function, (unsigned long long)weights_bytes, (unsigned long long)tiles->rows[0],
                        (unsigned long long)tiles->columns, kernel->name, (unsigned long long)needed);
     }
     if (kernel->rows_per_pass == 0 && (uintptr_t)weights % CF_CACHE_LINE != 0) {
-        return cf_fail(CFLOW_ERR_ARGUMENT, "cflow_gemv: the tiles are not 64-byte aligned");
+        return cf_fail(CFLOW_ERR_ARGUMENT, "%s: the tiles are not 64-byte aligned", function);
     }
     /* Sixteenths, so that no size of the scratch memory overflows. */
     if (tiles->rows[0] > UINT32_MAX / 16 || tiles->columns > UINT32_MAX / 16) {
-        return cf_fail(CFLOW_ERR_ARGUMENT, "cflow_gemv: %llu rows x %llu columns; at most 2^28 - 1 of either",
+        return cf_fail(CFLOW_ERR_ARGUMENT, "%s: %llu rows x %llu columns; at most 2^28 - 1 of either", function,
                        (unsigned long long)tiles->rows[0], (unsigned long long)tiles->columns);
     }
     if (!cflow_isa_supported(kernel->isa)) {
-        return cf_fail(CFLOW_ERR_UNSUPPORTED, "cflow_gemv: this CPU does not run %s (%s)", kernel->name,
+        return cf_fail(CFLOW_ERR_UNSUPPORTED, "%s: this CPU does not run %s (%s)", function, kernel->name,
                        cflow_isa_name(kernel->isa));
     }
     return CFLOW_OK;
@@ -86,6 +87,9 @@ int cflow_gemv(uint32_t kernel, const void *weights, uint64_t weights_bytes, uin
         return cf_fail(CFLOW_ERR_ARGUMENT, "cflow_gemv: kernel is %lu; allowed are 0 .. %lu", (unsigned long)kernel,
                        (unsigned long)cflow_kernel_count() - 1);
     }
+    if (found->gemm != NULL) {
+        return cf_fail(CFLOW_ERR_ARGUMENT, "cflow_gemv: kernel %s takes several vectors: cflow_gemm()", found->name);
+    }
     if (weights == NULL || x == NULL || y_out == NULL) {
         return cf_fail(CFLOW_ERR_ARGUMENT, "cflow_gemv: weights, x and y_out must not be NULL");
     }
@@ -96,7 +100,7 @@ int cflow_gemv(uint32_t kernel, const void *weights, uint64_t weights_bytes, uin
     cf_tiles tiles;
     int status = cf_tiles_describe(found->type, 1, &rows, columns, tile_rows, tile_cols, &tiles);
     if (status == CFLOW_OK) {
-        status = check_gemv(found, weights, weights_bytes, &tiles);
+        status = cf_gemv_check("cflow_gemv", found, weights, weights_bytes, &tiles);
     }
     if (status != CFLOW_OK) {
         return status;

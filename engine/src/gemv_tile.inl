@@ -1,5 +1,6 @@
 /*
- * gemv_tile.inl - the loop structure of every tiled vector kernel, included once per kernel. What it needs:
+ * gemv_tile.inl - the loop structure of every tiled vector kernel, included once per kernel; gemm_tile.inl may follow, and
+ * tile_end.inl ends it. What they need:
  *   CF_KERNEL        name of the function to define
  *   CF_TYPE          cflow_type of the weights
  *   CF_VECTORS       vectors per 16 rows: 2 of 8 lanes or 1 of 16
@@ -148,20 +149,3 @@ static void CF_KERNEL(const cf_gemv_call *call)
         break;
     }
 }
-
-#undef CF_KERNEL
-#undef CF_TYPE
-#undef CF_PASSES
-#undef CF_STEPS
-#undef CF_STEP_BYTES
-#undef CF_SUBSTEPS
-#undef CF_CHAINS
-#undef CF_ACT_LOAD
-#undef CF_WEIGHT_LOAD
-#undef CF_ZERO_SUMS
-#undef CF_MAC
-#undef CF_TERMS
-#undef CF_FINISH
-#undef cf_sums
-#undef cf_weights
-#undef cf_activation

@@ -16,6 +16,16 @@
 #define CF_UNROLL _Pragma("GCC unroll 32")
 #endif
 
+/*
+ * The vector is computed here and stays in a register. Without it gcc reorders a chain of integer additions into a tree
+ * and keeps every product of a block until the end, far more than there are registers.
+ */
+#if defined(CFLOW_SIMDE) || !defined(__x86_64__)
+#define CF_IN_REGISTER(vector) ((void)(vector))
+#else
+#define CF_IN_REGISTER(vector) __asm__("" : "+v"(vector))
+#endif
+
 CF_INLINE void cf_store_float(float *pointer, float value)
 {
     *pointer = value;
@@ -53,7 +63,7 @@ CF_INLINE uint32_t cf_blocks_computed(uint32_t blocks)
 #endif
 }
 
-/* Lines of a cf_kernel table: the tiled kernel, and the four row-major ones, of one activation form. */
+/* Lines of a cf_kernel table: the tiled kernel, its twin for panels, and the four row-major ones, of one activation form. */
 #define CF_TILE_ENTRY(TYPE, type_, q8_, act, ISA, isa_, needs_)                                                        \
     {.name = #type_ #act "_gemv_t16_" #isa_,                                                                           \
      .type = CFLOW_TYPE_##TYPE,                                                                                        \
@@ -61,6 +71,13 @@ CF_INLINE uint32_t cf_blocks_computed(uint32_t blocks)
      .isa = CFLOW_ISA_##ISA,                                                                                           \
      .needs = (needs_),                                                                                                \
      .tile = type_##act}
+#define CF_GEMM_ENTRY(TYPE, type_, q8_, act, ISA, isa_, needs_)                                                        \
+    {.name = #type_ #act "_gemm_t16x4_" #isa_,                                                                         \
+     .type = CFLOW_TYPE_##TYPE,                                                                                        \
+     .q8 = (q8_),                                                                                                      \
+     .isa = CFLOW_ISA_##ISA,                                                                                           \
+     .needs = (needs_),                                                                                                \
+     .gemm = type_##act##_gemm}
 #define CF_ROWS_ENTRY(q8_, act, ISA, isa_, needs_, count)                                                              \
     {.name = "q4_0" #act "_gemv_r" #count "_" #isa_,                                                                   \
      .type = CFLOW_TYPE_Q4_0,                                                                                          \

@@ -39,14 +39,28 @@ const cf_kernel *cf_kernel_find(int type, int q8, int isa, int rows_per_pass)
     for (size_t i = 0; i < LIST_COUNT; i++) {
         for (uint32_t k = 0; k < lists[i]->count; k++) {
             const cf_kernel *const kernel = &lists[i]->kernels[k];
-            const int matches =
-                kernel->type == type && kernel->q8 == takes_q8 && kernel->rows_per_pass == rows_per_pass;
+            const int matches = kernel->gemm == NULL && kernel->type == type && kernel->q8 == takes_q8 &&
+                                kernel->rows_per_pass == rows_per_pass;
             if (matches && kernel->isa <= isa && (best == NULL || kernel->isa > best->isa)) {
                 best = kernel;
             }
         }
     }
     return best;
+}
+
+const cf_kernel *cf_kernel_gemm(const cf_kernel *kernel)
+{
+    for (size_t i = 0; i < LIST_COUNT; i++) {
+        for (uint32_t k = 0; k < lists[i]->count; k++) {
+            const cf_kernel *const other = &lists[i]->kernels[k];
+            if (other->gemm != NULL && other->type == kernel->type && other->q8 == kernel->q8 &&
+                other->isa == kernel->isa) {
+                return other;
+            }
+        }
+    }
+    return NULL;
 }
 
 cf_gemv_fn cf_gemv_tile(int type, int q8, int isa)

@@ -1,5 +1,5 @@
 /*
- * kernels.h - matrix-vector kernels: what the executor calls, and the table that every instruction set fills.
+ * kernels.h - kernels of matrix products: what the executor calls, and the table that every instruction set fills.
  * The layouts of weights are in cflow.h, "MATRIX DATA" (tiles) and in the GGUF block formats (row-major).
  *
  * Tiled q8 kernels give the same bits on every instruction set: per (row, block) an exact integer dot product `isum`,
@@ -21,6 +21,7 @@
 #define CF_BLOCK 32u      /* columns that share a scale */
 #define CF_GROUP_ROWS 16u /* rows of a group */
 #define CF_MAX_PARTS 3u
+#define CF_PANEL 4u /* vectors that a matrix-matrix kernel multiplies at once */
 #define CF_CACHE_LINE 64u
 #define CF_PREFETCH_DEFAULT_BYTES 4096u
 
@@ -76,6 +77,18 @@ typedef struct cf_gemv_call {
 
 typedef void (*cf_gemv_fn)(const cf_gemv_call *call);
 
+/* Consecutive groups of one tile against the CF_PANEL vectors of a panel, whose blocks are interleaved: see gemm.h. */
+typedef struct cf_gemm_call {
+    const uint8_t *weights; /* first group, 64-byte aligned */
+    float *y;               /* vector n: 16 * groups floats at y + n * y_stride, accumulated into */
+    size_t y_stride;        /* floats */
+    uint32_t groups;        /* of 16 rows, cf_group_bytes(type, blocks) apart */
+    uint32_t blocks;        /* column blocks of this tile */
+    cf_act panel;           /* advanced to the tile's first column */
+} cf_gemm_call;
+
+typedef void (*cf_gemm_fn)(const cf_gemm_call *call);
+
 /* Row-major control arm: y[n_rows] = rows x, overwritten. rows: GGUF q4_0 blocks, row_bytes from row to row. */
 typedef void (*cf_rows_fn)(const uint8_t *rows, size_t row_bytes, uint32_t n_rows, uint32_t blocks, const cf_act *x,
                            float *y);
@@ -87,8 +100,9 @@ typedef struct cf_kernel {
     int isa;
     int rows_per_pass; /* 0 = tiled */
     unsigned needs;    /* CF_NEED_* */
-    cf_gemv_fn tile;   /* NULL when row-major */
-    cf_rows_fn rows;   /* NULL when tiled */
+    cf_gemv_fn tile;   /* exactly one of the three is set: one vector, tiles; */
+    cf_gemm_fn gemm;   /* CF_PANEL vectors, tiles; */
+    cf_rows_fn rows;   /* one vector, row-major */
 } cf_kernel;
 
 typedef struct cf_kernel_list {
@@ -112,6 +126,11 @@ const cf_kernel *cf_kernel_at(uint32_t kernel);
  * rows_per_pass: 0 = tiled; 1, 2, 4, 8 = row-major.
  */
 const cf_kernel *cf_kernel_find(int type, int q8, int isa, int rows_per_pass);
+/*
+ * The kernel that gives CF_PANEL vectors at once the bits which `kernel`, a tiled one, gives them one by one; NULL when
+ * there is none.
+ */
+const cf_kernel *cf_kernel_gemm(const cf_kernel *kernel);
 cf_gemv_fn cf_gemv_tile(int type, int q8, int isa);
 cf_rows_fn cf_gemv_rows(int type, int q8, int isa, int rows_per_pass);
 
@@ -203,5 +222,12 @@ uint32_t cf_tiles_groups(const cf_tiles *tiles, uint32_t part, uint64_t stripe);
 
 /* Byte offset of stripe i from the start of the matrix. */
 uint64_t cf_tiles_stripe_offset(const cf_tiles *tiles, uint64_t stripe);
+
+/*
+ * Refuses weights that do not have the size of the matrix or the alignment of tiles, sizes that would overflow scratch
+ * memory, and kernels that this CPU does not run; messages begin with `function`.
+ */
+int cf_gemv_check(const char *function, const cf_kernel *kernel, const void *weights, uint64_t weights_bytes,
+                  const cf_tiles *tiles);
 
 #endif

@@ -21,7 +21,9 @@
 #define CF_MAC q4q8_mac
 #define CF_TERMS q4_0q8_terms
 #define CF_FINISH q4_0q8_finish
+#include "gemm_tile.inl"
 #include "gemv_tile.inl"
+#include "tile_end.inl"
 
 #define CF_KERNEL q4_1q8
 #define CF_TYPE CFLOW_TYPE_Q4_1
@@ -39,7 +41,9 @@
 #define CF_MAC q4q8_mac
 #define CF_TERMS q4_1q8_terms
 #define CF_FINISH q4_1q8_finish
+#include "gemm_tile.inl"
 #include "gemv_tile.inl"
+#include "tile_end.inl"
 
 #define CF_KERNEL q8_0q8
 #define CF_TYPE CFLOW_TYPE_Q8_0
@@ -57,7 +61,9 @@
 #define CF_MAC(sum, w, x, substep) q8q8_mac(sum, w, x)
 #define CF_TERMS q8_0q8_terms
 #define CF_FINISH q8_0q8_finish
+#include "gemm_tile.inl"
 #include "gemv_tile.inl"
+#include "tile_end.inl"
 
 /* ---- f32 activations --------------------------------------------------------------------------------------------- */
 
@@ -78,6 +84,7 @@
 #define CF_TERMS q4_0f32_terms
 #define CF_FINISH q4_0f32_finish
 #include "gemv_tile.inl"
+#include "tile_end.inl"
 
 #define CF_KERNEL q4_1f32
 #define CF_TYPE CFLOW_TYPE_Q4_1
@@ -96,6 +103,7 @@
 #define CF_TERMS q4_1f32_terms
 #define CF_FINISH q4_1f32_finish
 #include "gemv_tile.inl"
+#include "tile_end.inl"
 
 #define CF_KERNEL q8_0f32
 #define CF_TYPE CFLOW_TYPE_Q8_0
@@ -114,6 +122,7 @@
 #define CF_TERMS no_terms
 #define CF_FINISH q8_0f32_finish
 #include "gemv_tile.inl"
+#include "tile_end.inl"
 
 #define CF_KERNEL f16f32
 #define CF_TYPE CFLOW_TYPE_F16
@@ -132,6 +141,7 @@
 #define CF_TERMS no_terms
 #define CF_FINISH float_finish
 #include "gemv_tile.inl"
+#include "tile_end.inl"
 
 #define CF_KERNEL f32f32
 #define CF_TYPE CFLOW_TYPE_F32
@@ -150,6 +160,7 @@
 #define CF_TERMS no_terms
 #define CF_FINISH float_finish
 #include "gemv_tile.inl"
+#include "tile_end.inl"
 
 /* ---- row-major q4_0 ----------------------------------------------------------------------------------------------- */
 
@@ -272,8 +283,11 @@ CF_INLINE __m256 row_block_f32(__m256 sum, const uint8_t *block, const row_act_f
 
 static const cf_kernel kernels[] = {
     CF_TILE_ENTRY(Q4_0, q4_0, 1, q8, AVX2, avx2, CF_NEED_Q8),
+    CF_GEMM_ENTRY(Q4_0, q4_0, 1, q8, AVX2, avx2, CF_NEED_Q8),
     CF_TILE_ENTRY(Q4_1, q4_1, 1, q8, AVX2, avx2, CF_NEED_Q8),
+    CF_GEMM_ENTRY(Q4_1, q4_1, 1, q8, AVX2, avx2, CF_NEED_Q8),
     CF_TILE_ENTRY(Q8_0, q8_0, 1, q8, AVX2, avx2, CF_NEED_Q8),
+    CF_GEMM_ENTRY(Q8_0, q8_0, 1, q8, AVX2, avx2, CF_NEED_Q8),
     CF_TILE_ENTRY(Q4_0, q4_0, 0, f32, AVX2, avx2, NEED_NIBBLES),
     CF_TILE_ENTRY(Q4_1, q4_1, 0, f32, AVX2, avx2, NEED_NIBBLES),
     CF_TILE_ENTRY(Q8_0, q8_0, 0, f32, AVX2, avx2, CF_NEED_F32),

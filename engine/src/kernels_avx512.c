@@ -65,7 +65,9 @@ CF_INLINE __m512 q8_0q8_finish(__m512 y, const __m512i *sums, const uint8_t *sca
 #define CF_MAC q4q8_mac
 #define CF_TERMS q4_0q8_terms
 #define CF_FINISH q4_0q8_finish
+#include "gemm_tile.inl"
 #include "gemv_tile.inl"
+#include "tile_end.inl"
 
 #define CF_KERNEL q4_1q8
 #define CF_TYPE CFLOW_TYPE_Q4_1
@@ -83,7 +85,9 @@ CF_INLINE __m512 q8_0q8_finish(__m512 y, const __m512i *sums, const uint8_t *sca
 #define CF_MAC q4q8_mac
 #define CF_TERMS q4_1q8_terms
 #define CF_FINISH q4_1q8_finish
+#include "gemm_tile.inl"
 #include "gemv_tile.inl"
+#include "tile_end.inl"
 
 #define CF_KERNEL q8_0q8
 #define CF_TYPE CFLOW_TYPE_Q8_0
@@ -101,7 +105,9 @@ CF_INLINE __m512 q8_0q8_finish(__m512 y, const __m512i *sums, const uint8_t *sca
 #define CF_MAC(sum, w, x, substep) q8q8_mac(sum, w, x)
 #define CF_TERMS q8_0q8_terms
 #define CF_FINISH q8_0q8_finish
+#include "gemm_tile.inl"
 #include "gemv_tile.inl"
+#include "tile_end.inl"
 
 /* ---- f32 activations --------------------------------------------------------------------------------------------- */
 
@@ -191,7 +197,9 @@ CF_INLINE __m512 q4_1f32_finish(__m512 y, const __m512 *sums, const uint8_t *sca
 #define CF_MAC q4_0f32_mac
 #define CF_TERMS no_terms
 #define CF_FINISH scaled_finish
+#include "gemm_tile.inl"
 #include "gemv_tile.inl"
+#include "tile_end.inl"
 
 #define CF_KERNEL q4_1f32
 #define CF_TYPE CFLOW_TYPE_Q4_1
@@ -209,7 +217,9 @@ CF_INLINE __m512 q4_1f32_finish(__m512 y, const __m512 *sums, const uint8_t *sca
 #define CF_MAC q4_1f32_mac
 #define CF_TERMS q4_1f32_terms
 #define CF_FINISH q4_1f32_finish
+#include "gemm_tile.inl"
 #include "gemv_tile.inl"
+#include "tile_end.inl"
 
 #define CF_KERNEL q8_0f32
 #define CF_TYPE CFLOW_TYPE_Q8_0
@@ -227,7 +237,9 @@ CF_INLINE __m512 q4_1f32_finish(__m512 y, const __m512 *sums, const uint8_t *sca
 #define CF_MAC q8f32_mac
 #define CF_TERMS no_terms
 #define CF_FINISH scaled_finish
+#include "gemm_tile.inl"
 #include "gemv_tile.inl"
+#include "tile_end.inl"
 
 /* ---- row-major q4_0, f32 activations ------------------------------------------------------------------------------ */
 
@@ -285,11 +297,17 @@ CF_INLINE float row_total(__m512 sum)
 
 static const cf_kernel kernels[] = {
     CF_TILE_ENTRY(Q4_0, q4_0, 1, q8, AVX512, avx512, CF_NEED_Q8),
+    CF_GEMM_ENTRY(Q4_0, q4_0, 1, q8, AVX512, avx512, CF_NEED_Q8),
     CF_TILE_ENTRY(Q4_1, q4_1, 1, q8, AVX512, avx512, CF_NEED_Q8),
+    CF_GEMM_ENTRY(Q4_1, q4_1, 1, q8, AVX512, avx512, CF_NEED_Q8),
     CF_TILE_ENTRY(Q8_0, q8_0, 1, q8, AVX512, avx512, CF_NEED_Q8),
+    CF_GEMM_ENTRY(Q8_0, q8_0, 1, q8, AVX512, avx512, CF_NEED_Q8),
     CF_TILE_ENTRY(Q4_0, q4_0, 0, f32, AVX512, avx512, CF_NEED_F32),
+    CF_GEMM_ENTRY(Q4_0, q4_0, 0, f32, AVX512, avx512, CF_NEED_F32),
     CF_TILE_ENTRY(Q4_1, q4_1, 0, f32, AVX512, avx512, CF_NEED_F32 | CF_NEED_F32_SUMS),
+    CF_GEMM_ENTRY(Q4_1, q4_1, 0, f32, AVX512, avx512, CF_NEED_F32 | CF_NEED_F32_SUMS),
     CF_TILE_ENTRY(Q8_0, q8_0, 0, f32, AVX512, avx512, CF_NEED_F32),
+    CF_GEMM_ENTRY(Q8_0, q8_0, 0, f32, AVX512, avx512, CF_NEED_F32),
     CF_ROWS_ENTRIES(0, f32, AVX512, avx512, CF_NEED_F32),
 };
 

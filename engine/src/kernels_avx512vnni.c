@@ -52,7 +52,9 @@ CF_INLINE __m512 q4_1q8_finish(__m512 y, const __m512i *sums, const uint8_t *sca
 #define CF_MAC q4q8_mac
 #define CF_TERMS q4_0q8_terms
 #define CF_FINISH centred_finish
+#include "gemm_tile.inl"
 #include "gemv_tile.inl"
+#include "tile_end.inl"
 
 #define CF_KERNEL q4_1q8
 #define CF_TYPE CFLOW_TYPE_Q4_1
@@ -70,7 +72,9 @@ CF_INLINE __m512 q4_1q8_finish(__m512 y, const __m512i *sums, const uint8_t *sca
 #define CF_MAC q4q8_mac
 #define CF_TERMS q4_1q8_terms
 #define CF_FINISH q4_1q8_finish
+#include "gemm_tile.inl"
 #include "gemv_tile.inl"
+#include "tile_end.inl"
 
 #define CF_KERNEL q8_0q8
 #define CF_TYPE CFLOW_TYPE_Q8_0
@@ -88,7 +92,9 @@ CF_INLINE __m512 q4_1q8_finish(__m512 y, const __m512i *sums, const uint8_t *sca
 #define CF_MAC(sum, w, x, substep) q8q8_mac(sum, w, x)
 #define CF_TERMS q8_0q8_terms
 #define CF_FINISH centred_finish
+#include "gemm_tile.inl"
 #include "gemv_tile.inl"
+#include "tile_end.inl"
 
 /* ---- row-major q4_0 ----------------------------------------------------------------------------------------------- */
 
@@ -155,8 +161,11 @@ CF_INLINE float row_total(__m256 sum)
 
 static const cf_kernel kernels[] = {
     CF_TILE_ENTRY(Q4_0, q4_0, 1, q8, AVX512VNNI, avx512vnni, CF_NEED_Q8),
+    CF_GEMM_ENTRY(Q4_0, q4_0, 1, q8, AVX512VNNI, avx512vnni, CF_NEED_Q8),
     CF_TILE_ENTRY(Q4_1, q4_1, 1, q8, AVX512VNNI, avx512vnni, CF_NEED_Q8),
+    CF_GEMM_ENTRY(Q4_1, q4_1, 1, q8, AVX512VNNI, avx512vnni, CF_NEED_Q8),
     CF_TILE_ENTRY(Q8_0, q8_0, 1, q8, AVX512VNNI, avx512vnni, CF_NEED_Q8),
+    CF_GEMM_ENTRY(Q8_0, q8_0, 1, q8, AVX512VNNI, avx512vnni, CF_NEED_Q8),
     CF_ROWS_ENTRIES(1, q8, AVX512VNNI, avx512vnni, CF_NEED_Q8),
 };
 

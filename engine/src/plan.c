@@ -476,12 +476,15 @@ static int place_values(cf_plan *plan)
             const cf_op *op = &plan->ops[plan->order[i]];
             for (int out = 0; out < 3 && op->output[out] != CF_NONE; out++) {
                 cf_value *value = &plan->values[op->output[out]];
+                if (value->kind == CF_VALUE_LOGITS) {
+                    /* They outlive their token, and the tokens after it that do not reach the head. */
+                    plan->logits_bytes = value_bytes(value);
+                    continue;
+                }
                 const int shared = value->kind == CF_VALUE_SHARED;
                 value->bytes = value_bytes(value);
                 size_t chosen = count;
-                /* The logits outlive their token, and the tokens after it that do not reach the head. */
-                const int kept = op->output[out] == plan->logits;
-                for (size_t k = 0; k < count && chosen == count && !kept; k++) {
+                for (size_t k = 0; k < count && chosen == count; k++) {
                     if (buffers[k].shared == shared && buffers[k].bytes == value->bytes &&
                         buffers[k].busy_until < phase) {
                         chosen = k;
@@ -521,7 +524,7 @@ int cf_plan_create(const cflow_model *model, const cf_plan_options *options, cf_
     cf_build_forward(&builder);
     int status = builder.status;
     if (status == CFLOW_OK) {
-        plan->values[plan->logits].last_level = UINT32_MAX;
+        plan->values[plan->logits].kind = CF_VALUE_LOGITS;
         status = order_phases(plan);
     }
     for (uint32_t phase = 0; status == CFLOW_OK && phase < plan->phase_count; phase++) {

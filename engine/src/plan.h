@@ -22,7 +22,9 @@ enum { CF_MAX_SLOTS = 1 << 16 };
 typedef enum cf_value_kind {
     CF_VALUE_PRIVATE, /* floats */
     CF_VALUE_SHARED,  /* floats, rows rounded up to 16 */
-    CF_VALUE_ACT      /* private; prepared activations of a matrix product */
+    CF_VALUE_ACT,     /* private; prepared activations of a matrix product */
+    CF_VALUE_LOGITS,  /* shared; floats of the last token, kept until the next; alone in their memory */
+    CF_VALUE_KIND_COUNT
 } cf_value_kind;
 
 typedef struct cf_value {
@@ -34,7 +36,7 @@ typedef struct cf_value {
     uint32_t producer;   /* operation */
     unsigned needs;      /* CF_VALUE_ACT: union of its readers' CF_NEED_* */
     size_t bytes;
-    size_t offset; /* in the private arena of a worker, or in the shared arena */
+    size_t offset; /* among the private values of a worker, or among the shared ones */
 } cf_value;
 
 typedef enum cf_op_kind {
@@ -101,7 +103,8 @@ typedef struct cf_plan {
     uint32_t piece_count;
     uint32_t logits; /* value */
     size_t private_bytes;
-    size_t shared_bytes;
+    size_t shared_bytes; /* without the logits */
+    size_t logits_bytes;
 } cf_plan;
 
 int cf_plan_create(const cflow_model *model, const cf_plan_options *options, cf_plan **plan_out);

@@ -377,6 +377,9 @@ int cflow_probe_gemv(cflow_pool *pool, const cflow_arena *arena, uint32_t kernel
     if (pool == NULL || arena == NULL || chosen == NULL || x == NULL || y_out == NULL || ns_out == NULL) {
         return cf_fail(CFLOW_ERR_ARGUMENT, "cflow_probe_gemv: NULL argument or kernel %u out of range", kernel);
     }
+    if (chosen->gemm != NULL) {
+        return cf_fail(CFLOW_ERR_ARGUMENT, "cflow_probe_gemv: kernel %s takes several vectors", chosen->name);
+    }
     if (!cflow_isa_supported(chosen->isa)) {
         return cf_fail(CFLOW_ERR_UNSUPPORTED, "kernel %s does not run on this CPU", chosen->name);
     }

@@ -3,6 +3,7 @@
 #define CF_SESSION_H
 
 #include "attention.h"
+#include "gemm.h"
 #include "plan.h"
 #include "pool.h"
 
@@ -26,13 +27,22 @@ enum { CF_TRACE_FIELDS = 4 };
 /* Written by one worker; a cache line of distance to the next. */
 typedef struct cf_worker {
     _Alignas(64) uint8_t *arena; /* private values of the plan */
-    float *scratch;              /* gate and up rows: 2 * padded hidden */
-    float *scores;               /* [context], then query, key and the stored key and value rows: 4 * head_dim */
-    float *rotation;             /* cos, sin: head_dim / 2 each */
+    /* Where the values of each kind lie at present: those of one token, or of a chunk. */
+    uint8_t *base[CF_VALUE_KIND_COUNT];
+    size_t copies; /* of each value: 1, or the largest chunk */
+    uint32_t slot; /* the token in hand, counted inside its chunk */
+    int32_t token;
+    float *scratch;    /* gate and up rows: 2 * padded hidden */
+    float *scores;     /* [context], then query, key and the stored key and value rows: 4 * head_dim */
+    float *rotation;   /* cos, sin: head_dim / 2 each */
+    uint8_t *panels;   /* chunks only: cf_gemm_bytes() of the largest product */
+    float *stripe;     /* chunks only: rows of one stripe, [parts][tokens][tile_rows] */
+    uint32_t *choices; /* chunks only: see exec_batch_matrix.c */
     float best_logit;
     int32_t best_token;
     int logits_finite;
-    uint32_t bad_layer; /* first layer with a non-finite vector in this token; CF_NONE when none */
+    uint32_t bad_slot;  /* first token of the chunk with a non-finite vector; CF_NONE when none */
+    uint32_t bad_layer; /* and its first such layer */
     uint64_t counters[CFLOW_COUNTER_COUNT];
     uint64_t *trace; /* [trace_capacity][CF_TRACE_FIELDS] */
     size_t trace_count;
@@ -45,6 +55,7 @@ struct cflow_session {
     cf_pool *pool;
     const cf_kv_ops *kv_ops;
     uint32_t context;
+    uint32_t batch; /* most tokens of a chunk; 1: no chunks */
     uint32_t position;
 
     const uint8_t *data;      /* tensor at data + (offset - model->data_offset) */
@@ -54,7 +65,10 @@ struct cflow_session {
     cf_memory kv;             /* keys then values: [layer][kv_head][context][head_dim] */
     size_t kv_half_bytes;
     cf_memory private_arenas;
-    cf_memory shared_arena;
+    cf_memory shared_arena; /* shared values, then the logits */
+    cf_memory batch_arena;  /* every value `batch` times: private, then shared ones; then rotations */
+    cf_memory batch_scratch;
+    float *batch_rotation; /* [batch][head_dim]: cos and sin per token of the chunk */
     cf_worker *workers;
     size_t trace_capacity;
     int32_t *routing;       /* [layers * experts_per_token] */
@@ -72,7 +86,8 @@ struct cflow_session {
     int32_t *tokens_out;
     uint64_t *ns_out;
     size_t done;
-    int32_t token;
+    uint32_t chunk; /* tokens that are worked on together, from feed[done] on */
+    int32_t token;  /* the one token when chunk = 1 */
     int want_logits;
     uint64_t token_start_ns;
     _Atomic uint64_t first_in_ns;

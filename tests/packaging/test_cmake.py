@@ -50,7 +50,7 @@ def test_kernels_are_compiled_plain_and_recording(tmp_path: Path) -> None:
         flags.setdefault(Path(entry["file"]).name, []).append(words[: words.index("-o")])
     twice = {name for name, copies in flags.items() if len(copies) == 2}
     kernels = {f"kernels_{isa}.c" for isa in ("scalar", "avx2", "avx512", "avx512vnni")}
-    assert twice == {"exec_matrix.c", "record.c"} | kernels
+    assert twice == {"exec_matrix.c", "exec_batch_matrix.c", "record.c"} | kernels
     for name in twice:
         plain, recording = sorted(flags[name], key=len)
         # Apart from the macro the two differ in nothing, so that what is recorded is what runs.
