@@ -38,7 +38,8 @@ _MAX_POLL = 100
 class Decoded:
     """A summary of the logits after the last token. `top` holds the largest as (id, logit), descending.
 
-    `logits` are those of the ids that were asked for. `ns` is the time of all tokens of the call.
+    `logits` are those of the ids that were asked for. `ns` is the time of all tokens of the call,
+    `run_delay_ns` the longest time in it that a thread of the pool waited for a CPU.
     """
 
     argmax: int
@@ -46,6 +47,7 @@ class Decoded:
     logits: tuple[float, ...]
     finite: bool
     ns: int
+    run_delay_ns: int
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,16 @@ class Generated:
 
     tokens: tuple[int, ...]
     ns: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Followed:
+    """Tokens that were fed one by one: the greedy choice after each, the nanoseconds of each, and the longest
+    time that a thread of the pool waited for a CPU meanwhile."""
+
+    argmax: tuple[int, ...]
+    ns: tuple[int, ...]
+    run_delay_ns: int
 
 
 @dataclass(frozen=True)
@@ -125,6 +137,11 @@ class LlamaCpp:
         """Ends the process. May be called again."""
         self._worker.close()
 
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._worker.pid
+
     def load(
         self,
         gguf: Path,
@@ -188,6 +205,17 @@ class LlamaCpp:
         """Greedy continuation of `token` by `n` tokens."""
         answer = self._worker.call("generate", timeout_s, token=token, n=n)
         return Generated(tuple(answer["tokens"]), tuple(answer["ns"]))
+
+    def follow(self, tokens: Sequence[int], *, timeout_s: float = _TIMEOUT_S) -> Followed:
+        """Feeds tokens one by one at the current position, whatever it would have chosen itself."""
+        answer = self._worker.call("follow", timeout_s, tokens=list(tokens))
+        return Followed(tuple(answer["argmax"]), tuple(answer["ns"]), answer["run_delay_ns"])
+
+    def rest(self) -> None:
+        """Puts its threads to sleep, so that they do not spin beside another engine; the next token wakes
+        them.
+        """
+        self._worker.call("rest", _TIMEOUT_S)
 
     def reset(self) -> None:
         """Position 0; the KV cache is forgotten."""

@@ -157,6 +157,7 @@ _GGML_FUNCTIONS: dict[str, tuple[Any, ...]] = {
 _CPU_FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "ggml_threadpool_new": (_POOL, POINTER(ThreadpoolParams)),
     "ggml_threadpool_free": (None, _POOL),
+    "ggml_threadpool_pause": (None, _POOL),
 }
 
 

@@ -92,6 +92,8 @@ class Engine:
             "load": self.load,
             "decode": self.decode,
             "generate": self.generate,
+            "follow": self.follow,
+            "rest": self.rest,
             "reset": self.reset,
             "info": self.info,
         }
@@ -118,7 +120,9 @@ class Engine:
     def decode(self, tokens: list[int], logits_of: list[int]) -> dict[str, Any]:
         """Feeds tokens; a summary of the logits after the last one."""
         self._check_tokens("logits_of", logits_of)
+        before = self._run_delays_ns()
         ns = self._feed(tokens)
+        delay_ns = self._longest_wait_ns(before)
         logits = self._logits()
         top = np.argsort(logits, kind="stable")[::-1][:_TOP]
         return {
@@ -127,6 +131,7 @@ class Engine:
             "logits": [float(logits[token]) for token in logits_of],
             "finite": bool(np.isfinite(logits).all()),
             "ns": ns,
+            "run_delay_ns": delay_ns,
         }
 
     def generate(self, token: int, n: int) -> dict[str, list[int]]:
@@ -138,6 +143,22 @@ class Engine:
             token = int(np.argmax(self._logits()))
             tokens.append(token)
         return {"tokens": tokens, "ns": elapsed}
+
+    def follow(self, tokens: list[int]) -> dict[str, Any]:
+        """Feeds tokens one by one, whatever the greedy choice after each would be."""
+        self._check_tokens("tokens", tokens)
+        self._check_room(len(tokens))
+        argmax, elapsed = [], []
+        before = self._run_delays_ns()
+        for token in tokens:
+            elapsed.append(self._feed([token]))
+            argmax.append(int(np.argmax(self._logits())))
+        return {"argmax": argmax, "ns": elapsed, "run_delay_ns": self._longest_wait_ns(before)}
+
+    def rest(self) -> None:
+        """Puts the pool's threads to sleep; the next token wakes them."""
+        self._loaded()
+        self._libraries.cpu.ggml_threadpool_pause(self._pool)
 
     def reset(self) -> None:
         """Position 0; the KV cache is forgotten."""
@@ -220,6 +241,21 @@ class Engine:
         """CPU of each thread of the pool, ascending; -1 for one that is not bound to exactly one."""
         bound = [os.sched_getaffinity(task) for task in self._tasks]
         return sorted(cpus.pop() if len(cpus) == 1 else -1 for cpus in bound)
+
+    def _run_delays_ns(self) -> dict[int, int]:
+        """Nanoseconds that each thread of the pool was ready and waited for a CPU; empty when not counted."""
+        delays = {}
+        for task in self._tasks:
+            try:
+                fields = Path(f"/proc/self/task/{task}/schedstat").read_text().split()
+            except OSError:  # a kernel without CONFIG_SCHED_INFO
+                return {}
+            delays[task] = int(fields[1])
+        return delays
+
+    def _longest_wait_ns(self, before: Mapping[int, int]) -> int:
+        """Longest wait of a thread since `before`: one that waits holds up all."""
+        return max((delay - before[task] for task, delay in self._run_delays_ns().items()), default=0)
 
     def _unload(self) -> None:
         if self._context:

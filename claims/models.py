@@ -16,7 +16,7 @@ from typing import Final
 from claims.run import SEED
 from engine.convert_gguf import convert
 from engine.enums import Role, Type
-from engine.errors import ChecksumError, FormatError, NonFiniteError
+from engine.errors import ChecksumError, FileError, FormatError, NonFiniteError
 from engine.geometry import Geometry
 from engine.layout import model_specs, plan
 from engine.model import Model
@@ -71,6 +71,18 @@ def smollm2(folder: Path) -> Path:
     source = gguf_path()
     path = _cached(folder, "smollm2-135m-instruct", f"gguf {_FORMAT} {source.stat().st_size}")
     return _made(path, lambda target: convert(source, target))
+
+
+def from_gguf(folder: Path, source: Path) -> Path:
+    """A GGUF file, converted block for block; made anew when the file has changed. Raises FileError,
+    FormatError or UnsupportedError for one that cannot be converted.
+    """
+    try:
+        status = source.stat()
+    except OSError as error:
+        raise FileError(f"{source}: cannot be read: {error.strerror}") from error
+    key = f"gguf {_FORMAT} {source.resolve()} {status.st_size} {status.st_mtime_ns}"
+    return _made(_cached(folder, source.stem, key), lambda target: convert(source, target))
 
 
 def remove_cached(folder: Path) -> tuple[int, int]:

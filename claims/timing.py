@@ -52,10 +52,12 @@ class Bench:
 
 
 @contextmanager
-def open_bench(threads: int) -> Iterator[Bench]:
-    """Workers and arena, freed at the end."""
+def open_bench(threads: int, *, huge: bool = True) -> Iterator[Bench]:
+    """Workers and arena, freed at the end. huge: the arena's pages, as large as those of the weights beside
+    it.
+    """
     size_bytes = max(256 * MIB, 4 * last_level_cache_bytes())
-    with Pool(threads) as pool, Arena(pool, size_bytes) as arena:
+    with Pool(threads) as pool, Arena(pool, size_bytes, huge=huge) as arena:
         yield Bench(pool, arena)
 
 

@@ -1,54 +1,121 @@
-"""`cflow bench`: decode speed, bytes per token, and share of the memory roof."""
+"""`cflow bench`: decode and prompt speed, share of the memory roof, and llama.cpp beside it in the same
+rounds.
+"""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from baselines.install import LLAMACPP, libraries
+from claims.against import Measured, NoBaselineError, Request, measure
+from claims.models import from_gguf
+from claims.run import model_cache
+from claims.twins import check_twin
+from cli.bench_table import lines, notes
 from cli.console import (
+    EXIT_FAILED,
     IsaOption,
     JsonOption,
-    ModelOption,
     UsageError,
     allowed_threads,
     message,
     print_json,
-    progress_bar,
 )
-from engine.bench import Row, measure_decode
 from engine.kernels import threads_default
 from engine.model import Model
+from engine.session import OptionValue
+from harness.statistics import DEFAULT_ROUNDS
+
+_GGUF_SUFFIX = ".gguf"
 
 
 def bench(
-    model: ModelOption,
+    model: Annotated[
+        Path, typer.Option("--model", "-m", help="A .cflow model, or a .gguf, which is converted and kept.")
+    ],
     threads: Annotated[str, typer.Option(help="Thread counts, e.g. 1,2. Default: all cores.")] = "",
-    tokens: Annotated[int, typer.Option("--tokens", "-n", min=1, help="Tokens per round.")] = 64,
-    rounds: Annotated[int, typer.Option(min=1, help="Rounds; the median counts.")] = 5,
+    tokens: Annotated[int, typer.Option("--tokens", "-n", min=1, help="Timed tokens of a round.")] = 64,
+    prompt: Annotated[int, typer.Option(min=1, help="Tokens of prompt before them.")] = 32,
+    rounds: Annotated[int, typer.Option(min=1, help="Valid rounds wanted.")] = DEFAULT_ROUNDS,
+    against: Annotated[
+        str | None, typer.Option(help=f"Another engine in the same rounds: {LLAMACPP}.")
+    ] = None,
+    gguf: Annotated[
+        Path | None, typer.Option(help="The GGUF that a .cflow model was converted from; with --against.")
+    ] = None,
+    tune: Annotated[
+        bool, typer.Option(help="Sweep the other engine's threads, pool and flash attention; keep its best.")
+    ] = False,
     isa: IsaOption = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option("--option", "-o", help="NAME=VALUE of our session, e.g. residency=copy. Repeatable."),
+    ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Measure greedy decode of a model, and the read bandwidth of the same threads beside it."""
-    counts = _thread_counts(threads)
-    options = {} if isa is None else {"isa": isa}
-    rows = []
-    with Model(model) as opened:
-        for count in counts:
-            with progress_bar(f"{count} thread{'s' if count > 1 else ''}") as progress:
-                rows.append(
-                    measure_decode(
-                        opened, tokens=tokens, rounds=rounds, progress=progress, threads=count, **options
-                    )
-                )
+    """Measure greedy decode and the prompt before it; the read bandwidth of the same threads; and, with
+    --against, the ratio to another engine on the same weights."""
+    twin = _twin(model, against, gguf, tune)
+    options = _options(option or [], isa)
+    request = Request(tokens, prompt, rounds, tune, options)
+    found: list[Measured] = []
+    with Model(from_gguf(model_cache(None), model) if _is_gguf(model) else model) as opened:
+        if twin is not None:
+            check_twin(opened, twin, model_cache(None))
+        for count in _thread_counts(threads):
+            try:
+                found.append(measure(opened, request, count, twin))
+            except NoBaselineError as error:
+                if json:
+                    print_json({"rows": [], "ratios": [], "no_baseline": error.agreement.to_json()})
+                message(str(error))
+                raise typer.Exit(EXIT_FAILED) from None
+    rows = [row for one in found for row in one.rows]
+    ratios = [ratio for one in found for ratio in one.ratios]
     if json:
-        print_json({"rows": [row.to_json() for row in rows], "ratios": []})
+        print_json({"rows": [row.to_json() for row in rows], "ratios": [ratio.to_json() for ratio in ratios]})
         return
-    print("threads  isa           tok/s   MB/token      GB/s   roof GB/s   share")
-    for row in rows:
-        print(_line(row))
-    if any(row.share_of_roof is None for row in rows):
-        message(
-            "no share where the decode read faster than the roof: weights in a cache, or a disturbed probe"
+    print("\n".join(lines(rows, ratios)))
+    for note in notes(rows):
+        message(note)
+
+
+def _is_gguf(path: Path) -> bool:
+    return path.suffix.lower() == _GGUF_SUFFIX
+
+
+def _twin(model: Path, against: str | None, gguf: Path | None, tune: bool) -> Path | None:
+    """The GGUF that the other engine loads; None when there is no other engine."""
+    if against is None:
+        if gguf is not None or tune:
+            raise UsageError(f"{'--gguf' if gguf is not None else '--tune'} needs --against {LLAMACPP}")
+        return None
+    if against != LLAMACPP:
+        raise UsageError(f"--against is {against!r}, allowed: {LLAMACPP}")
+    libraries(LLAMACPP)  # before anything is converted: it says how to install what is missing
+    if gguf is not None:
+        return gguf
+    if not _is_gguf(model):
+        raise UsageError(
+            f"--against {LLAMACPP} needs the same weights as a GGUF: --gguf FILE, or the GGUF itself as -m"
         )
+    return model
+
+
+def _options(pairs: list[str], isa: str | None) -> dict[str, OptionValue]:
+    options: dict[str, OptionValue] = {} if isa is None else {"isa": isa}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not value:
+            raise UsageError(f"--option is {pair!r}, must be NAME=VALUE")
+        if name in ("threads", "context"):
+            raise UsageError(f"--option {name} is set by --threads, and by --prompt and --tokens")
+        try:
+            options[name] = int(value)
+        except ValueError:
+            options[name] = value
+    return options
 
 
 def _thread_counts(text: str) -> list[int]:
@@ -59,12 +126,3 @@ def _thread_counts(text: str) -> list[int]:
     except ValueError:
         raise UsageError(f"--threads is {text!r}, must be numbers separated by commas") from None
     return list(dict.fromkeys(allowed_threads(count) for count in wanted))
-
-
-def _line(row: Row) -> str:
-    roof = "void" if row.roof_bytes_per_s is None else f"{row.roof_bytes_per_s / 1e9:.1f}"
-    share = "-" if row.share_of_roof is None else f"{row.share_of_roof:.0%}"
-    return (
-        f"{row.threads:7d}  {row.isa:<10}  {row.tok_per_s:7.1f}  {row.weight_bytes_per_token / 1e6:9.1f}"
-        f"  {row.bytes_per_s / 1e9:8.1f}  {roof:>10}  {share:>6}"
-    )

@@ -47,7 +47,7 @@ def _without_command(context: typer.Context) -> None:
 
 _EXAMPLES: dict[Callable[..., None], str] = {
     doctor: "cflow doctor --profile quick",
-    bench: "cflow bench -m model.cflow --threads 1,2",
+    bench: "cflow bench -m smollm2.gguf --threads 1,2 --against llama.cpp",
     generate: 'cflow generate -m smollm2.cflow -p "Once upon a time" -n 64',
     synth: "cflow synth model.cflow --geometry arch2_4_combined --seed 1",
     convert: "cflow convert model.gguf model.cflow",

@@ -241,6 +241,8 @@ def _voids(
                 sample["resident"] is not None and wanted[0] <= sample["resident"] <= wanted[1]
             ):
                 found.append(("cache", arm["name"]))
+            if sample["counters"].get("idle_cpu_ns", 0) * 100 > sample["wall_ns"]:
+                found.append(("idle_engine", arm["name"]))
         out.append(found)
     return out
 

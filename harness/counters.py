@@ -231,6 +231,17 @@ def run_delay_ns(path: Path = Path("/proc/thread-self/schedstat")) -> int:
         return 0
 
 
+def process_cpu_ns(pid: int, proc: Path = Path("/proc")) -> int:
+    """Nanoseconds of processor time of a process, over its threads that live; 0 when not accounted for."""
+    total = 0
+    for path in (proc / str(pid) / "task").glob("*/schedstat"):
+        try:
+            total += int(path.read_text().split()[0])
+        except (OSError, IndexError, ValueError):
+            continue  # the thread has just ended
+    return total
+
+
 def steal_ticks(path: Path = Path("/proc/stat")) -> tuple[int, int]:
     """Ticks stolen by the host, and all ticks, over all CPUs since boot; (0, 0) when not accounted for."""
     try:

@@ -30,7 +30,12 @@ Measure = Literal["time", "speed", "bandwidth"]
 MEASURES: Final[tuple[Measure, ...]] = ("time", "speed", "bandwidth")
 """time: ns per unit of work; speed: work per ns; bandwidth: bytes per ns (= GB/s)."""
 
-Rule = Literal["run_queue", "steal", "bandwidth_probe", "output", "cache"]
+IDLE_CPU_COUNTER: Final = "idle_cpu_ns"
+"""Counter of a sample whose arm shares the cores with another engine: processor time that the other one,
+which should sleep, used meanwhile.
+"""
+
+Rule = Literal["run_queue", "steal", "bandwidth_probe", "output", "cache", "idle_engine"]
 
 
 @dataclass(frozen=True)

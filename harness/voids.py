@@ -9,13 +9,17 @@ import statistics as stdlib_statistics
 from collections.abc import Sequence
 from typing import Final
 
-from harness.rounds import ArmInfo, Round, Void
+from harness.rounds import IDLE_CPU_COUNTER, ArmInfo, Round, Void
 
 MAX_RUN_DELAY_PERCENT: Final = 3
 """Run-queue delay over the timed nanoseconds: above it a worker waited for a core."""
 MAX_STEAL_PERCENT: Final = 1
 """Stolen ticks over all ticks of the round: above it the host ran somebody else. Whole numbers keep the limit
 exact.
+"""
+MAX_IDLE_CPU_PERCENT: Final = 1
+"""Processor time of an engine that should sleep over the wall time of the arm that runs: above it they shared
+a core.
 """
 MIN_PROBE: Final = 0.92
 """Read probe over the run's median probe: under it a neighbour takes bandwidth."""
@@ -46,6 +50,8 @@ def _voids(arms: Sequence[ArmInfo], one: Round, typical: float) -> tuple[Void, .
             found.append(Void("output", arm.name))
         if arm.resident is not None and not _inside(sample.resident, arm.resident):
             found.append(Void("cache", arm.name))
+        if 100 * sample.counters.get(IDLE_CPU_COUNTER, 0) > MAX_IDLE_CPU_PERCENT * placed.wall_ns:
+            found.append(Void("idle_engine", arm.name))
     return tuple(found)
 
 

@@ -19,6 +19,7 @@ VOID_RULES: Final = {
     "bandwidth_probe": "a neighbour took memory bandwidth",
     "output": "the output was wrong",
     "cache": "a cache precondition did not hold",
+    "idle_engine": "an engine that should sleep used the processor",
 }
 _DIRECT: Final = 2.0
 """Ratios within this factor of one share an axis with the A/A control; others are shown over their median."""

@@ -1,6 +1,7 @@
 """The real llama.cpp, where it is installed: the same function as our engine, and its account of itself."""
 
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from engine.convert_gguf import convert
 from engine.errors import CflowError
 from engine.model import Model
 from engine.session import Session
+from harness.counters import process_cpu_ns
 from tests.engine.gguf_files import LlamaGguf
 
 PROMPT = [6403, 1980, 253, 655]
@@ -144,6 +146,31 @@ def test_smollm2_quantised_differs_at_near_ties_only(
             assert float(logits[ours] - logits[theirs.argmax]) < NEAR_TIE
             assert theirs.top[0][1] - theirs.logits[0] < NEAR_TIE
     assert equal >= N - 2
+
+
+def test_following_says_what_it_would_have_chosen(baseline: LlamaCpp, tiny: Path) -> None:
+    baseline.load(tiny, 1, context=16, kv_type="f32", flash_attention=False)
+    free = baseline.generate(5, 4).tokens
+    baseline.reset()
+    followed = baseline.follow([5, *free[:-1]])
+    assert followed.argmax == free
+    assert len(followed.ns) == 4
+    assert min(followed.ns) > 0
+    assert followed.run_delay_ns >= 0
+    with pytest.raises(BaselineError, match="13 tokens at position 4 do not fit"):
+        baseline.follow([1] * 13)
+
+
+def test_a_resting_engine_uses_no_processor(baseline: LlamaCpp, tiny: Path) -> None:
+    threads = len(os.sched_getaffinity(0))
+    baseline.load(tiny, threads, poll=100)  # spins for long after its work
+    baseline.generate(1, 2)
+    baseline.rest()
+    before = process_cpu_ns(baseline.pid)
+    time.sleep(0.2)
+    assert process_cpu_ns(baseline.pid) - before < 2_000_000
+    baseline.rest()  # once more is nothing
+    assert baseline.decode([1]).finite
 
 
 def test_info_tells_what_runs(baseline: LlamaCpp, tiny: Path) -> None:

@@ -17,7 +17,18 @@ from engine.synth import synthesise
 from harness.errors import HarnessError
 from tests.cli.conftest import Cflow
 
-COMMANDS = ["doctor", "bench", "generate", "synth", "convert", "inspect", "check", "report", "explain"]
+COMMANDS = [
+    "doctor",
+    "bench",
+    "generate",
+    "synth",
+    "convert",
+    "inspect",
+    "baseline",
+    "check",
+    "report",
+    "explain",
+]
 ROOT = Path(main.__file__).resolve().parent.parent
 
 
@@ -121,7 +132,7 @@ def test_ctrl_c_inside_one_call_ends_with_130(cflow: Cflow, endless: Path) -> No
     before = signal.signal(signal.SIGALRM, signal.default_int_handler)
     try:
         signal.setitimer(signal.ITIMER_REAL, 0.3)
-        outcome = cflow("bench", "-m", endless, "-n", "100000")
+        outcome = cflow("bench", "-m", endless, "-n", "90000")
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)

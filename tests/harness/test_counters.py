@@ -19,6 +19,7 @@ from harness.counters import (
     explain,
     faults,
     probe_counters,
+    process_cpu_ns,
     process_io,
     run_delay_ns,
     steal_ticks,
@@ -178,3 +179,12 @@ def test_steal_ticks(tmp_path: Path) -> None:
     file.write_text("cpu  10 1\n")
     assert steal_ticks(file) == (0, 0)
     assert steal_ticks(tmp_path / "missing") == (0, 0)
+
+
+def test_processor_time_of_a_process(tmp_path: Path) -> None:
+    for task, text in (("7", "1000 5 1\n"), ("8", "200 5 1\n"), ("9", "")):
+        folder = tmp_path / "7" / "task" / task
+        folder.mkdir(parents=True)
+        (folder / "schedstat").write_text(text)
+    assert process_cpu_ns(7, tmp_path) == 1200
+    assert process_cpu_ns(8, tmp_path) == 0

@@ -73,6 +73,14 @@ def test_wrong_output(timed: Timed) -> None:
     assert rules(timed, **with_sample(timed.rounds[1], digest="wrong")) == [("output", "a")]
 
 
+@pytest.mark.parametrize(("share", "void"), [(0.009, False), (0.011, True)])
+def test_an_idle_engine_that_works(timed: Timed, share: float, void: bool) -> None:
+    placed = timed.rounds[1].samples["a"]
+    counters = {**placed.sample.counters, "idle_cpu_ns": int(share * placed.wall_ns)}
+    found = rules(timed, **with_sample(timed.rounds[1], counters=counters))
+    assert found == ([("idle_engine", "a")] if void else [])
+
+
 def test_every_rule_that_breaks_is_named(timed: Timed) -> None:
     found = rules(
         timed, steal_ticks=50, cpu_ticks=100, **with_sample(timed.rounds[1], digest="wrong", resident=1.0)

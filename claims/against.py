@@ -1,0 +1,199 @@
+"""Our engine and llama.cpp in the same rounds: the same weights, tokens and cores, one awake at a time.
+
+::
+
+    with Model(path) as model:
+        measured = measure(model, Request(tokens=64, prompt=32, rounds=20), threads=2, gguf=gguf)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from math import log, log1p
+from pathlib import Path
+from typing import Any, Final
+
+from baselines.install import LLAMACPP
+from baselines.llamacpp import LlamaCpp
+from claims import tuning
+from claims.agreement import EXACT, Agreement, compare
+from claims.prompts import Prompt, bench_prompt
+from claims.run import SEED
+from claims.speed import Ratio, Row, merged, ratio, row, time_ratio
+from claims.timing import open_bench, progress_line
+from claims.turns import Course, engine_arm, greedy_course, llamacpp_arm, prompt_view
+from claims.twins import block_bytes_per_token
+from engine.enums import Option, Param, Residency
+from engine.model import Model
+from engine.session import OptionValue, Session
+from harness.errors import HarnessError
+from harness.paired import Arm, run_pairs
+from harness.registry import DEFAULT_GUARD
+from harness.rounds import Figure, Roof, Side
+from harness.statistics import DEFAULT_ROUNDS
+
+OURS: Final = "cflow"
+REPACK_OFF: Final = f"{LLAMACPP}, repack off"
+
+_MOST_WARM_UPS: Final = 6
+
+
+class NoBaselineError(HarnessError):
+    """The other engine computes something else. `agreement` has the logits of both."""
+
+    def __init__(self, against: str, agreement: Agreement) -> None:
+        super().__init__(
+            f"{against} is no baseline for this model: it computes something else: {agreement.fault()}"
+        )
+        self.against = against
+        self.agreement = agreement
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to measure. tokens: timed ones of a turn. prompt: tokens before them. rounds: valid ones wanted.
+
+    sweep: llama.cpp gets every combination of threads, pool and flash attention instead of its defaults with
+    flash attention on and off. options: of our session.
+    """
+
+    tokens: int = 64
+    prompt: int = 32
+    rounds: int = DEFAULT_ROUNDS
+    sweep: bool = False
+    options: Mapping[str, OptionValue] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Rows and ratios for one number of threads."""
+
+    rows: tuple[Row, ...]
+    ratios: tuple[Ratio, ...]
+
+
+@dataclass(frozen=True)
+class Opponent:
+    """A llama.cpp that is loaded, sleeps, and computes what our engine does."""
+
+    name: str
+    baseline: LlamaCpp
+    agreement: Agreement
+    settings: Mapping[str, Any]
+
+
+def measure(model: Model, request: Request, threads: int, gguf: Path | None = None) -> Measured:
+    """Our engine, and llama.cpp on `gguf` when it is given, with `threads` threads.
+
+    Raises NoBaselineError, BaselineError, ContextError when prompt and tokens do not fit the model's context,
+    and KeyboardInterrupt.
+    """
+    prompt = bench_prompt(model, request.prompt, request.tokens)
+    context = request.prompt + request.tokens
+    with ExitStack() as stack:
+        session = stack.enter_context(Session(model, threads=threads, context=context, **request.options))
+        course = greedy_course(session, prompt.ids, request.tokens)
+        opponents = []
+        if gguf is not None:
+            opponents = stack.enter_context(_opponents(session, gguf, course, request.sweep))
+        copied = session.option(Option.RESIDENCY) != Residency.MMAP
+        workers = stack.enter_context(open_bench(session.threads, huge=copied))
+        arms = _arms(session, gguf, course, opponents)
+        runs, steady = _warm_up(arms)
+        before = workers.roof()
+        figure = time_ratio(LLAMACPP, OURS) if opponents else Figure(Side(OURS, "time"), None)
+        timed = run_pairs(
+            arms,
+            figure,
+            workers.probes(),
+            control_of=OURS,
+            seed=SEED,
+            rounds=request.rounds,
+            warmups=0,
+            progress=progress_line(f"{threads} thread{'s' if threads > 1 else ''}"),
+        )
+        if timed.interrupted:
+            raise KeyboardInterrupt
+        after = workers.roof()
+        isa = session.isa.name.lower()
+        common = _common(request, prompt, before, after, runs, steady)
+        settings = {**common, "options": session.options, "cpus": session.worker_cpus}
+    roof = merged(before, after)
+    rows = [row(timed, OURS, threads, roof, isa, settings)]
+    ratios = []
+    for one in opponents:
+        back_end = str(one.settings["back_end"])
+        rows.append(row(timed, one.name, threads, roof, back_end, {**common, **one.settings}))
+        equal = one.agreement.tokens_equal
+        ratios.append(ratio(timed, threads, one.name, OURS, "decode", equal))
+        prompts = prompt_view(timed, time_ratio(one.name, OURS))
+        ratios.append(ratio(prompts, threads, one.name, OURS, "prompt", equal))
+    return Measured(tuple(rows), tuple(ratios))
+
+
+@contextmanager
+def _opponents(session: Session, gguf: Path, course: Course, sweep: bool) -> Iterator[list[Opponent]]:
+    """llama.cpp with its best settings, and once more with repacking off where repacking did anything."""
+    cpus = session.worker_cpus
+    with ExitStack() as stack:
+        baseline = stack.enter_context(LlamaCpp())
+        tries = tuning.candidates(session.threads, sweep)
+        tried = tuning.tune(baseline, gguf, tries, cpus, course)
+        best = tried[0].settings
+        tuning.load(baseline, gguf, best, cpus, course.context)
+        loaded = {LLAMACPP: baseline}
+        if baseline.info().repack_mib > 0:
+            loaded[REPACK_OFF] = stack.enter_context(LlamaCpp())
+            tuning.load(loaded[REPACK_OFF], gguf, best, cpus, course.context, repack=False)
+        options = {**EXACT, "threads": session.threads, "context": session.context}
+        opponents = []
+        with Session(session.model, **options) as exact:
+            for name, one in loaded.items():
+                agreement = compare(course, session, exact, one)
+                one.rest()
+                if agreement.fault() is not None:
+                    raise NoBaselineError(name, agreement)
+                extra = {"tuning": [each.to_json() for each in tried], "agreement": agreement.to_json()}
+                opponents.append(Opponent(name, one, agreement, {**one.info().to_json(), **extra}))
+        yield opponents
+
+
+def _arms(session: Session, gguf: Path | None, course: Course, opponents: Sequence[Opponent]) -> list[Arm]:
+    pids = [one.baseline.pid for one in opponents]
+    arms = [engine_arm(OURS, session, course, pids)]
+    needed = block_bytes_per_token(session.model, session.model.param(Param.EXPERTS_PER_TOKEN))
+    for one in opponents:
+        assert gguf is not None
+        others = [pid for pid in pids if pid != one.baseline.pid]
+        arms.append(llamacpp_arm(one.name, one.baseline, gguf, course, needed, others))
+    return arms
+
+
+def _warm_up(arms: Sequence[Arm]) -> tuple[int, bool]:
+    """Runs all arms until each takes as long as the time before, within the guard: (runs, whether it did)."""
+    last = [arm.run().ns for arm in arms]
+    for runs in range(2, _MOST_WARM_UPS + 1):
+        now = [arm.run().ns for arm in arms]
+        if all(abs(log(new / old)) <= log1p(DEFAULT_GUARD) for new, old in zip(now, last, strict=True)):
+            return runs, True
+        last = now
+    return _MOST_WARM_UPS, False
+
+
+def _common(
+    request: Request, prompt: Prompt, before: Roof, after: Roof, runs: int, steady: bool
+) -> dict[str, Any]:
+    """What holds for every row."""
+    return {
+        "tokens": request.tokens,
+        "prompt": prompt.to_json(),
+        "warm_up": {
+            "runs": runs,
+            "steady": steady,
+            "rule": f"two runs in a row within {DEFAULT_GUARD:.0%}, at most {_MOST_WARM_UPS}",
+        },
+        "roof_before_bytes_per_s": before.bytes_per_ns * 1e9,
+        "roof_after_bytes_per_s": after.bytes_per_ns * 1e9,
+    }

@@ -1,0 +1,174 @@
+"""Rows and ratios of `cflow bench`: what the rounds of a paired run say about the engines in it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+
+from claims.turns import STREAMS, Turn
+from harness.registry import DEFAULT_GUARD
+from harness.rounds import Figure, Pattern, Roof, Side, Timed
+from harness.statistics import ROOF_LIMIT, TimedSummary, median, summarise
+
+CONFIDENCE: Final = 0.95
+_PERCENTILES: Final = {"median": 50, "p10": 10, "p90": 90}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One engine with one number of threads. Roof and share are None when the share is above `ROOF_LIMIT`.
+
+    ms_per_token: over all tokens of the rounds that count. prompt_tok_per_s: of the whole prompt. streams:
+    our engine's, ns per token and worker, by name; barrier_share: of the workers' time. rounds, void: those
+    that count, and those that do not; when none counts, all are shown and `doubts` says so. halves: medians
+    of the bandwidth's share in the first and second half of the rounds. settings: of the engine that ran.
+    """
+
+    engine: str
+    threads: int
+    tok_per_s: float
+    weight_bytes_per_token: float
+    bytes_per_s: float
+    roof_bytes_per_s: float | None
+    share_of_roof: float | None
+    isa: str
+    ms_per_token: Mapping[str, float]
+    prompt_tok_per_s: float
+    streams_ns_per_token: Mapping[str, float] | None
+    barrier_share: float | None
+    rounds: int
+    void: int
+    halves: tuple[float, float] | None
+    doubts: tuple[str, ...]
+    settings: Mapping[str, Any]
+
+    def to_json(self) -> dict[str, Any]:
+        """As a row of `cflow bench --json`."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """Another engine's time over ours, per token: above 1 ours is faster. what: "decode" or "prompt".
+
+    verdict: FASTER or SLOWER (ours), or INCONCLUSIVE: the interval holds 1, or `reasons` says why nothing is
+    decided.
+    """
+
+    threads: int
+    against: str
+    what: str
+    median: float | None
+    low: float | None
+    high: float | None
+    a_a: tuple[float, float] | None
+    rounds: int
+    void: int
+    tokens_equal: bool
+    verdict: str
+    reasons: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """As a ratio of `cflow bench --json`."""
+        return asdict(self)
+
+
+def row(timed: Timed, engine: str, threads: int, roof: Roof, isa: str, settings: Mapping[str, Any]) -> Row:
+    """The row of the arm called `engine`. threads: workers that it has."""
+    figure = Figure(Side(engine, "bandwidth"), "roof")
+    summary = summarise(replace(timed, figure=figure, roof=roof), CONFIDENCE, DEFAULT_GUARD)
+    turns = _turns(timed, engine)
+    prompts = [turn.prompt for turn in turns if turn.prompt is not None]
+    speed = median([turn.work / turn.ns for turn in turns]) * 1e9
+    per_token = sum(turn.bytes for turn in turns) / sum(turn.work for turn in turns)
+    roof_bytes_per_s = roof.bytes_per_ns * 1e9
+    share = speed * per_token / roof_bytes_per_s
+    sound = share <= ROOF_LIMIT
+    return Row(
+        engine=engine,
+        threads=threads,
+        tok_per_s=speed,
+        weight_bytes_per_token=per_token,
+        bytes_per_s=speed * per_token,
+        roof_bytes_per_s=roof_bytes_per_s if sound else None,
+        share_of_roof=share if sound else None,
+        isa=isa,
+        ms_per_token=_ms_per_token(turns),
+        prompt_tok_per_s=median([prompt.work / prompt.ns for prompt in prompts]) * 1e9,
+        streams_ns_per_token=_streams(turns, threads),
+        barrier_share=_barrier_share(turns, threads),
+        rounds=summary.valid,
+        void=summary.void,
+        halves=summary.halves,
+        doubts=summary.reasons,
+        settings=settings,
+    )
+
+
+def ratio(timed: Timed, threads: int, against: str, ours: str, what: str, tokens_equal: bool) -> Ratio:
+    """The ratio of the arms `against` and `ours` over the rounds."""
+    figure = time_ratio(against, ours)
+    summary = summarise(replace(timed, figure=figure), CONFIDENCE, DEFAULT_GUARD)
+    return Ratio(
+        threads=threads,
+        against=against,
+        what=what,
+        median=summary.value,
+        low=summary.low,
+        high=summary.high,
+        a_a=summary.a_a,
+        rounds=summary.valid,
+        void=summary.void,
+        tokens_equal=tokens_equal,
+        verdict=_verdict(summary),
+        reasons=summary.reasons,
+    )
+
+
+def time_ratio(against: str, ours: str) -> Figure:
+    """Time per token of one arm over that of another."""
+    return Figure(Side(against, "time"), Side(ours, "time"))
+
+
+def merged(before: Roof, after: Roof) -> Roof:
+    """Both measurements of a roof as one: the best of either counts."""
+    later = {pattern.name: pattern for pattern in after.patterns}
+    patterns = [Pattern(one.name, one.bytes, one.ns + later[one.name].ns) for one in before.patterns]
+    return Roof(before.threads, tuple(patterns))
+
+
+def _verdict(summary: TimedSummary) -> str:
+    if not summary.reasons and summary.low is not None and summary.high is not None:
+        if summary.low > 1:
+            return "FASTER"
+        if summary.high < 1:
+            return "SLOWER"
+    return "INCONCLUSIVE"
+
+
+def _turns(timed: Timed, arm: str) -> list[Turn]:
+    counting = [one for one in timed.rounds if not one.void] or timed.rounds
+    samples = [one.samples[arm].sample for one in counting]
+    return [sample for sample in samples if isinstance(sample, Turn)]
+
+
+def _ms_per_token(turns: Sequence[Turn]) -> dict[str, float]:
+    every = np.array([ns for turn in turns for ns in turn.token_ns]) / 1e6
+    return {name: float(np.percentile(every, percent)) for name, percent in _PERCENTILES.items()}
+
+
+def _streams(turns: Sequence[Turn], threads: int) -> dict[str, float] | None:
+    if any(f"{name}_ns" not in turn.counters for turn in turns for name in STREAMS):
+        return None
+    tokens = sum(turn.work for turn in turns)
+    return {name: sum(turn.counters[f"{name}_ns"] for turn in turns) / tokens / threads for name in STREAMS}
+
+
+def _barrier_share(turns: Sequence[Turn], threads: int) -> float | None:
+    if any("barrier_ns" not in turn.counters for turn in turns):
+        return None
+    waited = sum(turn.counters["barrier_ns"] for turn in turns)
+    return waited / (threads * sum(turn.counters["wall_ns"] for turn in turns))

@@ -1,0 +1,73 @@
+"""Rows and ratios of `cflow bench` for people."""
+
+from collections.abc import Iterator, Sequence
+
+from claims.speed import Ratio, Row
+
+_HEADER = (
+    "engine                  threads  isa          tok/s  ms/token (p10 - p90)      prompt tok/s  MB/token"
+    "    GB/s  roof GB/s   share"
+)
+
+
+def lines(rows: Sequence[Row], ratios: Sequence[Ratio]) -> Iterator[str]:
+    """The table of engines, our streams, then a line per ratio."""
+    yield _HEADER
+    yield from map(_row, rows)
+    for row in rows:
+        if row.streams_ns_per_token is not None:
+            yield ""
+            yield from _streams(row)
+    if ratios:
+        yield ""
+        yield from map(_ratio, ratios)
+
+
+def notes(rows: Sequence[Row]) -> Iterator[str]:
+    """What a reader of the table must know; doubts that rows share come once."""
+    if any(row.share_of_roof is None for row in rows):
+        yield "no share where weights came faster than the roof: from a cache, or the probe was disturbed"
+    for doubt in dict.fromkeys(doubt for row in rows for doubt in row.doubts):
+        yield f"doubt: {doubt}"
+    for row in rows:
+        if not row.settings["warm_up"]["steady"]:
+            yield f"doubt: {row.engine}, {_threads(row.threads)}: not steady after the warm-up"
+
+
+def _row(row: Row) -> str:
+    roof = "void" if row.roof_bytes_per_s is None else f"{row.roof_bytes_per_s / 1e9:.1f}"
+    share = "-" if row.share_of_roof is None else f"{row.share_of_roof:.1%}"
+    ms = row.ms_per_token
+    spread = f"{ms['median']:.3f} ({ms['p10']:.3f} - {ms['p90']:.3f})"
+    megabytes, rate = row.weight_bytes_per_token / 1e6, row.bytes_per_s / 1e9
+    return (
+        f"{row.engine:<22}  {row.threads:7d}  {row.isa:<10}  {row.tok_per_s:6.1f}  {spread:<24}"
+        f"  {row.prompt_tok_per_s:12.1f}  {megabytes:8.1f}  {rate:6.1f}  {roof:>9}  {share:>6}"
+    )
+
+
+def _streams(row: Row) -> Iterator[str]:
+    streams = row.streams_ns_per_token or {}
+    total = sum(streams.values())
+    parts = [f"{name} {ns / 1e3:.1f} us ({ns / total:.1%})" for name, ns in streams.items() if ns > 0]
+    yield f"{_threads(row.threads)}, per token and worker: {', '.join(parts)}"
+    prompt = row.settings["prompt"]
+    kind = "real text" if prompt["source"] == "text" else "random tokens"
+    yield f"  prompt: {prompt['tokens']} tokens of {kind}; {row.rounds} rounds, {row.void} void"
+
+
+def _ratio(ratio: Ratio) -> str:
+    head = f"{ratio.against}, {_threads(ratio.threads)}, {ratio.what}: "
+    if ratio.median is None:
+        figure = "no valid round"
+    else:
+        interval = "" if ratio.low is None else f" [{ratio.low:.3f}, {ratio.high:.3f}]"
+        figure = f"{ratio.median:.3f}x{interval}"
+    a_a = "" if ratio.a_a is None else f", A/A [{ratio.a_a[0]:.3f}, {ratio.a_a[1]:.3f}]"
+    tokens = "tokens equal" if ratio.tokens_equal else "tokens differ at near ties"
+    verdict = ratio.verdict + (f": {'; '.join(ratio.reasons)}" if ratio.reasons else "")
+    return f"{head}{figure}{a_a}, {ratio.rounds} rounds, {ratio.void} void, {tokens}: {verdict}"
+
+
+def _threads(count: int) -> str:
+    return f"{count} thread{'s' if count > 1 else ''}"

@@ -1,0 +1,111 @@
+"""A llama.cpp that is our own engine under its interface: the comparison is tested without the real one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from baselines.errors import BaselineError
+from baselines.llamacpp import Decoded, Followed, Info
+from engine.convert_gguf import convert
+from engine.model import Model
+from engine.session import Session
+
+NO_PROCESS = 1 << 22
+"""Above the largest process id of Linux."""
+
+
+class FakeLlamaCpp:
+    """Decodes a GGUF with our engine. The class attributes are what a test changes."""
+
+    repack_mib = 0.0
+    shuffled = False
+    """Whether its logits belong to other ids: it computes something else."""
+    nudge = 0.0
+    """Added to the logit of its second choice."""
+    loads: list[dict[str, Any]] = []
+    slept = 0
+
+    def __init__(self) -> None:
+        self._model: Model | None = None
+        self._session: Session | None = None
+        self.pid = NO_PROCESS
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._model is not None:
+            self._model.close()
+
+    def load(self, gguf: Path, threads: int, **settings: Any) -> None:
+        type(self).loads.append({"threads": threads, **settings})
+        target = gguf.with_suffix(".fake.cflow")
+        if not target.exists():
+            convert(gguf, target)
+        self.__exit__()
+        self._model = Model(target)
+        self._session = Session(self._model, threads=threads, context=settings["context"])
+        self._settings = {"threads": threads, **settings}
+
+    def _loaded(self) -> Session:
+        if self._session is None:
+            raise BaselineError("no model is loaded")
+        return self._session
+
+    def _logits(self, tokens: Sequence[int]) -> np.ndarray[Any, np.dtype[np.float32]]:
+        logits = self._loaded().decode(tokens)
+        logits[np.argsort(logits)[-2]] += self.nudge
+        return logits[::-1] if self.shuffled else logits
+
+    def decode(self, tokens: Sequence[int], *, logits_of: Sequence[int] = ()) -> Decoded:
+        started_ns = time.perf_counter_ns()
+        logits = self._logits(tokens)
+        ns = time.perf_counter_ns() - started_ns
+        best = int(np.argmax(logits))
+        return Decoded(
+            argmax=best,
+            top=((best, float(logits[best])),),
+            logits=tuple(float(logits[token]) for token in logits_of),
+            finite=True,
+            ns=ns,
+            run_delay_ns=0,
+        )
+
+    def follow(self, tokens: Sequence[int]) -> Followed:
+        answers = [self.decode([token]) for token in tokens]
+        argmax = tuple(answer.argmax for answer in answers)
+        return Followed(argmax, tuple(answer.ns for answer in answers), 0)
+
+    def rest(self) -> None:
+        type(self).slept += 1
+
+    def reset(self) -> None:
+        self._loaded().reset()
+
+    def info(self) -> Info:
+        settings = self._settings
+        return Info(
+            version="fake",
+            ggml_version="fake",
+            commit="fake",
+            back_end="fake",
+            features="",
+            model="",
+            model_bytes=0,
+            threads=settings["threads"],
+            cpus=tuple(settings["cpus"]),
+            poll=settings["poll"],
+            repack_allowed=settings["repack"],
+            repack_mib=self.repack_mib if settings["repack"] else 0.0,
+            buffers_mib={},
+            mmap=True,
+            flash_attention_asked=settings["flash_attention"],
+            flash_attention=settings["flash_attention"],
+            kv_type="f16",
+            context=settings["context"],
+        )
