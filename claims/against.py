@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from math import log, log1p
@@ -19,7 +19,7 @@ from baselines.install import LLAMACPP
 from baselines.llamacpp import LlamaCpp
 from claims import tuning
 from claims.agreement import EXACT, Agreement, compare
-from claims.prompts import Prompt, bench_prompt
+from claims.prompts import bench_prompt
 from claims.run import SEED
 from claims.speed import Ratio, Row, merged, ratio, row, time_ratio
 from claims.timing import open_bench, progress_line
@@ -29,15 +29,15 @@ from engine.enums import Option, Param, Residency
 from engine.model import Model
 from engine.session import OptionValue, Session
 from harness.errors import HarnessError
-from harness.paired import Arm, run_pairs
+from harness.paired import Arm, Probes, run_pairs
 from harness.registry import DEFAULT_GUARD
-from harness.rounds import Figure, Roof, Side
+from harness.rounds import Figure, Side, Timed
 from harness.statistics import DEFAULT_ROUNDS
 
 OURS: Final = "cflow"
 REPACK_OFF: Final = f"{LLAMACPP}, repack off"
 
-_MOST_WARM_UPS: Final = 6
+_MOST_WARM_UPS: Final = 4
 
 
 class NoBaselineError(HarnessError):
@@ -84,7 +84,13 @@ class Opponent:
     settings: Mapping[str, Any]
 
 
-def measure(model: Model, request: Request, threads: int, gguf: Path | None = None) -> Measured:
+Say = Callable[[str], None]
+"""Told what is done next; called while nothing is timed."""
+
+
+def measure(
+    model: Model, request: Request, threads: int, gguf: Path | None = None, say: Say = lambda _: None
+) -> Measured:
     """Our engine, and llama.cpp on `gguf` when it is given, with `threads` threads.
 
     Raises NoBaselineError, BaselineError, ContextError when prompt and tokens do not fit the model's context,
@@ -95,31 +101,23 @@ def measure(model: Model, request: Request, threads: int, gguf: Path | None = No
     with ExitStack() as stack:
         session = stack.enter_context(Session(model, threads=threads, context=context, **request.options))
         course = greedy_course(session, prompt.ids, request.tokens)
-        opponents = []
+        opponents: list[Opponent] = []
         if gguf is not None:
-            opponents = stack.enter_context(_opponents(session, gguf, course, request.sweep))
+            opponents = stack.enter_context(_opponents(session, gguf, course, request.sweep, say))
         copied = session.option(Option.RESIDENCY) != Residency.MMAP
         workers = stack.enter_context(open_bench(session.threads, huge=copied))
         arms = _arms(session, gguf, course, opponents)
-        runs, steady = _warm_up(arms)
+        say("warming up")
+        warm_up = _warm_up(arms)
+        say("measuring the roof")
         before = workers.roof()
-        figure = time_ratio(LLAMACPP, OURS) if opponents else Figure(Side(OURS, "time"), None)
-        timed = run_pairs(
-            arms,
-            figure,
-            workers.probes(),
-            control_of=OURS,
-            seed=SEED,
-            rounds=request.rounds,
-            warmups=0,
-            progress=progress_line(f"{threads} thread{'s' if threads > 1 else ''}"),
-        )
-        if timed.interrupted:
-            raise KeyboardInterrupt
+        timed = _rounds(arms, workers.probes(), request.rounds, threads)
         after = workers.roof()
-        isa = session.isa.name.lower()
-        common = _common(request, prompt, before, after, runs, steady)
+        common = {"tokens": request.tokens, "prompt": prompt.to_json(), "warm_up": warm_up}
+        common["roof_before_bytes_per_s"] = before.bytes_per_ns * 1e9
+        common["roof_after_bytes_per_s"] = after.bytes_per_ns * 1e9
         settings = {**common, "options": session.options, "cpus": session.worker_cpus}
+        isa = session.isa.name.lower()
     roof = merged(before, after)
     rows = [row(timed, OURS, threads, roof, isa, settings)]
     ratios = []
@@ -127,19 +125,22 @@ def measure(model: Model, request: Request, threads: int, gguf: Path | None = No
         back_end = str(one.settings["back_end"])
         rows.append(row(timed, one.name, threads, roof, back_end, {**common, **one.settings}))
         equal = one.agreement.tokens_equal
-        ratios.append(ratio(timed, threads, one.name, OURS, "decode", equal))
         prompts = prompt_view(timed, time_ratio(one.name, OURS))
+        ratios.append(ratio(timed, threads, one.name, OURS, "decode", equal))
         ratios.append(ratio(prompts, threads, one.name, OURS, "prompt", equal))
     return Measured(tuple(rows), tuple(ratios))
 
 
 @contextmanager
-def _opponents(session: Session, gguf: Path, course: Course, sweep: bool) -> Iterator[list[Opponent]]:
+def _opponents(
+    session: Session, gguf: Path, course: Course, sweep: bool, say: Say
+) -> Iterator[list[Opponent]]:
     """llama.cpp with its best settings, and once more with repacking off where repacking did anything."""
     cpus = session.worker_cpus
     with ExitStack() as stack:
         baseline = stack.enter_context(LlamaCpp())
         tries = tuning.candidates(session.threads, sweep)
+        say(f"{LLAMACPP}: trying {len(tries)} settings")
         tried = tuning.tune(baseline, gguf, tries, cpus, course)
         best = tried[0].settings
         tuning.load(baseline, gguf, best, cpus, course.context)
@@ -147,11 +148,12 @@ def _opponents(session: Session, gguf: Path, course: Course, sweep: bool) -> Ite
         if baseline.info().repack_mib > 0:
             loaded[REPACK_OFF] = stack.enter_context(LlamaCpp())
             tuning.load(loaded[REPACK_OFF], gguf, best, cpus, course.context, repack=False)
+        say("comparing the logits of both engines")
         options = {**EXACT, "threads": session.threads, "context": session.context}
         opponents = []
         with Session(session.model, **options) as exact:
-            for name, one in loaded.items():
-                agreement = compare(course, session, exact, one)
+            agreements = compare(course, session, exact, list(loaded.values()))
+            for (name, one), agreement in zip(loaded.items(), agreements, strict=True):
                 one.rest()
                 if agreement.fault() is not None:
                     raise NoBaselineError(name, agreement)
@@ -171,29 +173,32 @@ def _arms(session: Session, gguf: Path | None, course: Course, opponents: Sequen
     return arms
 
 
-def _warm_up(arms: Sequence[Arm]) -> tuple[int, bool]:
-    """Runs all arms until each takes as long as the time before, within the guard: (runs, whether it did)."""
+def _warm_up(arms: Sequence[Arm]) -> dict[str, Any]:
+    """Runs all arms until each takes as long as the time before, within the guard; how that went."""
     last = [arm.run().ns for arm in arms]
-    for runs in range(2, _MOST_WARM_UPS + 1):
+    runs, steady = 1, False
+    while not steady and runs < _MOST_WARM_UPS:
         now = [arm.run().ns for arm in arms]
-        if all(abs(log(new / old)) <= log1p(DEFAULT_GUARD) for new, old in zip(now, last, strict=True)):
-            return runs, True
+        runs += 1
+        steady = all(abs(log(new / old)) <= log1p(DEFAULT_GUARD) for new, old in zip(now, last, strict=True))
         last = now
-    return _MOST_WARM_UPS, False
+    rule = f"two runs in a row within {DEFAULT_GUARD:.0%}, at most {_MOST_WARM_UPS}"
+    return {"runs": runs, "steady": steady, "rule": rule}
 
 
-def _common(
-    request: Request, prompt: Prompt, before: Roof, after: Roof, runs: int, steady: bool
-) -> dict[str, Any]:
-    """What holds for every row."""
-    return {
-        "tokens": request.tokens,
-        "prompt": prompt.to_json(),
-        "warm_up": {
-            "runs": runs,
-            "steady": steady,
-            "rule": f"two runs in a row within {DEFAULT_GUARD:.0%}, at most {_MOST_WARM_UPS}",
-        },
-        "roof_before_bytes_per_s": before.bytes_per_ns * 1e9,
-        "roof_after_bytes_per_s": after.bytes_per_ns * 1e9,
-    }
+def _rounds(arms: Sequence[Arm], probes: Probes, rounds: int, threads: int) -> Timed:
+    """The paired run; KeyboardInterrupt when Ctrl-C cut it short."""
+    others = [arm.name for arm in arms if arm.name != OURS]
+    timed = run_pairs(
+        arms,
+        time_ratio(others[0], OURS) if others else Figure(Side(OURS, "time"), None),
+        probes,
+        control_of=OURS,
+        seed=SEED,
+        rounds=rounds,
+        warmups=0,
+        progress=progress_line(f"{threads} thread{'s' if threads > 1 else ''}"),
+    )
+    if timed.interrupted:
+        raise KeyboardInterrupt
+    return timed

@@ -18,7 +18,7 @@ softmax ignores a shift:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
@@ -34,6 +34,9 @@ TOP: Final = 32
 NOISE_FACTOR: Final = 3.0
 LEAST_SHARE: Final = 0.02
 LARGEST_SHARE: Final = 0.5
+
+EXACT: Final[dict[str, int]] = {"q8_activations": 0, "kv_f32": 1}
+"""Options of a session that rounds no activations."""
 
 Logits = NDArray[np.float32]
 
@@ -143,26 +146,27 @@ class Agreement:
         }
 
 
-def compare(course: Course, session: Session, exact: Session, baseline: LlamaCpp) -> Agreement:
-    """Feeds the course to both engines, and to ours without rounding: a session with `EXACT` options."""
-    positions = []
-    baseline.reset()
-    feeds = [course.prompt, *((token,) for token in course.tokens)]
-    ours, unrounded = _logits(session, feeds), _logits(exact, feeds)
-    for index, (fed, our, plain) in enumerate(zip(feeds, ours, unrounded, strict=True)):
-        top = largest(our)
-        answer = baseline.decode(fed, logits_of=[int(token) for token in top])
-        positions.append(compare_position(index, our, plain, top, np.array(answer.logits), *answer.top[0]))
-    return Agreement(tuple(positions))
+def compare(
+    course: Course, session: Session, exact: Session, baselines: Sequence[LlamaCpp]
+) -> list[Agreement]:
+    """Feeds the course to all engines, and to ours without rounding: a session with `EXACT` options.
 
-
-EXACT: Final[dict[str, int]] = {"q8_activations": 0, "kv_f32": 1}
-"""Options of a session that rounds no activations."""
-
-
-def _logits(session: Session, feeds: list[tuple[int, ...]]) -> Iterator[Logits]:
+    One agreement per baseline, in their order.
+    """
+    positions: list[list[Position]] = [[] for _ in baselines]
     session.reset()
-    return (session.decode(fed) for fed in feeds)
+    exact.reset()
+    for baseline in baselines:
+        baseline.reset()
+    for index, fed in enumerate([course.prompt, *((token,) for token in course.tokens)]):
+        our, plain = session.decode(fed), exact.decode(fed)
+        top = largest(our)
+        for baseline, found in zip(baselines, positions, strict=True):
+            answer = baseline.decode(fed, logits_of=[int(token) for token in top])
+            baseline.rest()  # or its threads spin beside ours
+            their_top = np.array(answer.logits)
+            found.append(compare_position(index, our, plain, top, their_top, *answer.top[0]))
+    return [Agreement(tuple(found)) for found in positions]
 
 
 def largest(logits: Logits) -> NDArray[np.intp]:

@@ -2,6 +2,7 @@
 rounds.
 """
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -62,10 +63,11 @@ def bench(
     found: list[Measured] = []
     with Model(from_gguf(model_cache(None), model) if _is_gguf(model) else model) as opened:
         if twin is not None:
+            _say(f"comparing the weights with {twin.name}")
             check_twin(opened, twin, model_cache(None))
         for count in _thread_counts(threads):
             try:
-                found.append(measure(opened, request, count, twin))
+                found.append(measure(opened, request, count, twin, _say))
             except NoBaselineError as error:
                 if json:
                     print_json({"rows": [], "ratios": [], "no_baseline": error.agreement.to_json()})
@@ -79,6 +81,11 @@ def bench(
     print("\n".join(lines(rows, ratios)))
     for note in notes(rows):
         message(note)
+
+
+def _say(what: str) -> None:
+    if sys.stderr.isatty():
+        message(what)
 
 
 def _is_gguf(path: Path) -> bool:

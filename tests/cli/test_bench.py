@@ -1,9 +1,15 @@
 """`cflow bench`."""
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from baselines import install
@@ -16,6 +22,7 @@ from tests.claims.fake_llamacpp import FakeLlamaCpp
 from tests.cli.conftest import Cflow
 from tests.engine.gguf_files import LlamaGguf
 
+ROOT = Path(__file__).resolve().parents[2]
 SHORT = ("-n", 4, "--prompt", 3, "--rounds", 1)
 
 
@@ -37,7 +44,9 @@ def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> type[FakeLlamaCpp]:
 
 @pytest.fixture
 def gguf(tmp_path: Path) -> Path:
-    return LlamaGguf(d_model=256, hidden=512).write(tmp_path / "m.gguf")
+    source = LlamaGguf(d_model=256, hidden=512)
+    source.metadata["llama.context_length"] = 256
+    return source.write(tmp_path / "m.gguf")
 
 
 def test_json_has_the_fixed_shape(cflow: Cflow, moe: Path) -> None:
@@ -160,6 +169,30 @@ def test_a_void_roof_is_said(cflow: Cflow, moe: Path, monkeypatch: pytest.Monkey
     outcome = cflow("bench", "-m", moe, *SHORT)
     assert "void" in outcome.out
     assert "no share" in outcome.err
+
+
+def test_ctrl_c_leaves_no_process(gguf: Path, tmp_path: Path) -> None:
+    if install.installed(install.LLAMACPP) is None:
+        pytest.skip("llama.cpp is not installed: cflow baseline install llama.cpp")
+    command = [sys.executable, "-m", "cli.main", "bench", "-m", str(gguf), "--against", "llama.cpp"]
+    process = subprocess.Popen(
+        [*command, "--rounds", "100000"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    parent = psutil.Process(process.pid)
+    while not (children := parent.children()):
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (130, "", "cflow: interrupted\n")
+    # One that was interrupted while it started ends by itself, when it finds its stdin closed.
+    _, alive = psutil.wait_procs(children, timeout=60)
+    assert not [child for child in alive if child.status() != psutil.STATUS_ZOMBIE]
 
 
 def test_ratios_for_people() -> None:
