@@ -220,6 +220,19 @@ def test_more_than_a_third_void_decides_nothing() -> None:
     assert "9 of 24 rounds void, more than a third (steal 9)" in reasons(voided(timed, 9))
 
 
+def test_an_idle_engine_that_works_voids_for_both_opinions() -> None:
+    timed = run(FakeMachine(1))
+
+    def disturbed(one: Round) -> Round:
+        placed = one.samples["old"]
+        counters = {**placed.sample.counters, "idle_cpu_ns": placed.wall_ns // 50}
+        new = dataclasses.replace(placed, sample=dataclasses.replace(placed.sample, counters=counters))
+        return dataclasses.replace(one, samples={**one.samples, "old": new})
+
+    spoilt = marked(timed, [disturbed(one) if one.seq < 9 else one for one in timed.rounds])
+    assert "9 of 24 rounds void, more than a third (idle_engine 9)" in reasons(spoilt)
+
+
 def test_voids_on_one_arm_decide_nothing() -> None:
     timed = run(FakeMachine(1))
     # Three arms: P(X = n) = 3^-n; 4 of 4 is 0.012, 5 of 5 is 0.004.
