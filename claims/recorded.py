@@ -65,11 +65,11 @@ def recorded_pieces(
     geometry: CacheGeometry = E5_2650,
     options: Mapping[str, OptionValue] | None = None,
 ) -> dict[PieceKind, AccessCounts]:
-    """Counts of every kind of piece while one worker decodes `tokens`, from an empty cache.
+    """Counts of every kind of piece while one worker decodes `tokens` one by one, from an empty cache.
 
     One read stream unless `options` say more: several share activation loads, as fused parts do.
     """
-    chosen: dict[str, OptionValue] = {"read_streams": 1, **(options or {})}
+    chosen: dict[str, OptionValue] = {"read_streams": 1, "prompt_batch": 1, **(options or {})}
     with (
         recording_library(),
         Model(path) as model,

@@ -6,6 +6,7 @@
 
 #include "act.h"
 #include "error.h"
+#include "kernel_inline.h"
 
 /* ---- panels ----------------------------------------------------------------------------------------------------- */
 
@@ -28,8 +29,11 @@ size_t cf_gemm_bytes(unsigned needs, size_t columns, uint32_t count)
     return count / CF_PANEL * panel_bytes(needs, columns);
 }
 
-/* Interleaves the blocks of CF_PANEL arrays at *memory, which then moves on; returns where they are. */
-static void *interleave(uint8_t **memory, const void *const from[CF_PANEL], size_t blocks, size_t block_bytes)
+/*
+ * Interleaves the blocks of CF_PANEL arrays at *memory, which then moves on; returns where they are. Inlined, so that
+ * block_bytes is a constant.
+ */
+CF_INLINE void *interleave(uint8_t **memory, const void *const from[CF_PANEL], size_t blocks, size_t block_bytes)
 {
     uint8_t *const panel = *memory;
     for (uint32_t n = 0; n < CF_PANEL; n++) {
@@ -50,7 +54,7 @@ static void *interleave(uint8_t **memory, const void *const from[CF_PANEL], size
 static cf_act pack(uint8_t *memory, unsigned needs, const cf_act x[CF_PANEL], size_t columns)
 {
     const size_t blocks = columns / CF_BLOCK;
-    cf_act panel = {NULL};
+    cf_act panel = {.f32 = NULL};
     if ((needs & CF_NEED_F32) != 0) {
         panel.f32 = INTERLEAVE(f32, CF_BLOCK * sizeof(float));
     }

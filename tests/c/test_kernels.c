@@ -354,7 +354,13 @@ static void test_registry(void)
 {
     for (uint32_t k = 0; k < cflow_kernel_count(); k++) {
         const cf_kernel *const kernel = cf_kernel_at(k);
-        CHECK((kernel->tile == NULL) != (kernel->rows == NULL), "%s", kernel->name);
+        CHECK((kernel->tile != NULL) + (kernel->gemm != NULL) + (kernel->rows != NULL) == 1, "%s", kernel->name);
+        if (kernel->gemm != NULL) {
+            const cf_kernel *const single = cf_kernel_find(kernel->type, kernel->q8, kernel->isa, 0);
+            CHECK(single->isa == kernel->isa && single->needs == kernel->needs, "%s", kernel->name);
+            CHECK(cf_kernel_gemm(single) == kernel, "%s", kernel->name);
+            continue;
+        }
         CHECK((kernel->rows_per_pass == 0) == (kernel->tile != NULL), "%s", kernel->name);
         CHECK(cf_kernel_find(kernel->type, kernel->q8, kernel->isa, kernel->rows_per_pass) == kernel, "%s",
               kernel->name);

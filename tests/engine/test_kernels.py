@@ -19,6 +19,8 @@ from engine.enums import Isa, Status, Type
 from engine.errors import ArgumentError, FormatError, UnsupportedError
 from engine.kernels import (
     Kernel,
+    gemm,
+    gemm_kernels,
     gemv,
     isa_default,
     isa_supported,
@@ -36,7 +38,10 @@ Floats = npt.NDArray[np.float32]
 
 ALL = kernels()
 SUPPORTED = [kernel for kernel in ALL if kernel.supported]
-TILED_Q8 = [kernel for kernel in SUPPORTED if kernel.q8 and kernel.rows_per_pass == 0]
+GEMM = [kernel for kernel in gemm_kernels() if kernel.supported]
+KERNEL_COUNT = len(ALL) + len(gemm_kernels())
+TILED = [kernel for kernel in SUPPORTED if kernel.rows_per_pass == 0]
+TILED_Q8 = [kernel for kernel in TILED if kernel.q8]
 QUANTISED = (Type.Q4_0, Type.Q4_1, Type.Q8_0)
 HEAD_BYTES = {Type.Q4_0: 2, Type.Q4_1: 4, Type.Q8_0: 2}
 #: Zero, subnormal, smallest normal, ordinary, largest (65,504), and negative ones, as f16 bits.
@@ -122,7 +127,10 @@ def test_every_promised_kernel_exists_under_its_name() -> None:
     for rows in (1, 2, 4, 8):
         promised |= {f"q4_0{act}_gemv_r{rows}_{isa}" for act in ("q8", "f32") for isa in ("scalar", "avx2")}
         promised |= {f"q4_0f32_gemv_r{rows}_avx512", f"q4_0q8_gemv_r{rows}_avx512vnni"}
-    names = [kernel.name for kernel in ALL]
+    for isa in ("avx2", "avx512", "avx512vnni"):
+        promised |= {f"{t}q8_gemm_t16x4_{isa}" for t in ("q4_0", "q4_1", "q8_0")}
+    promised |= {f"{t}f32_gemm_t16x4_avx512" for t in ("q4_0", "q4_1", "q8_0")}
+    names = [kernel.name for kernel in (*ALL, *gemm_kernels())]
     assert len(names) == len(set(names))
     scalar = {name for name in promised if name.endswith("scalar")}
     assert set(names) in (promised, scalar), "all kernels on x86-64, the scalar ones elsewhere"
@@ -134,10 +142,17 @@ def test_fields_agree_with_names_and_cpu() -> None:
         act = "q8" if kernel.q8 else "f32"
         assert kernel.name == f"{kernel.type.name}{act}_gemv_{operation}_{kernel.isa.name}".lower()
         assert kernel.supported == isa_supported(kernel.isa)
-    assert lib().cflow_kernel_name(len(ALL)) is None
-    fields = np.zeros(5, dtype=np.uint64)
-    assert lib().cflow_kernel_info(len(ALL), pointer("fields", fields, np.uint64, 5)) == Status.ERR_ARGUMENT
-    assert str(len(ALL)) in last_error()
+    for kernel in gemm_kernels():
+        act = "q8" if kernel.q8 else "f32"
+        assert kernel.name == f"{kernel.type.name}{act}_gemm_t16x4_{kernel.isa.name}".lower()
+        assert (kernel.vectors, kernel.rows_per_pass) == (4, 0)
+        assert kernel.supported == isa_supported(kernel.isa)
+    assert lib().cflow_kernel_name(KERNEL_COUNT) is None
+    fields = np.zeros(6, dtype=np.uint64)
+    assert (
+        lib().cflow_kernel_info(KERNEL_COUNT, pointer("fields", fields, np.uint64, 6)) == Status.ERR_ARGUMENT
+    )
+    assert str(KERNEL_COUNT) in last_error()
 
 
 def test_names_of_types_and_instruction_sets() -> None:
@@ -206,6 +221,22 @@ def test_tiled_q8_has_the_bits_of_scalar(
     x = (rng.standard_normal(shape[1]) * 10.0 ** rng.integers(-6, 6)).astype(np.float32)
     expected = product(scalar_twin(kernel), rows, x, tile)
     np.testing.assert_array_equal(product(kernel, rows, x, tile).view(np.uint32), expected.view(np.uint32))
+
+
+@pytest.mark.parametrize("kernel", GEMM, ids=lambda kernel: kernel.name)
+@settings(max_examples=20)
+@given(shape=shapes, tile=tile_shapes, vectors=st.integers(1, 32), seed=seeds, adversarial=st.booleans())
+def test_several_vectors_have_the_bits_of_one_by_one(
+    kernel: Kernel, shape: tuple[int, int], tile: tuple[int, int], vectors: int, seed: int, adversarial: bool
+) -> None:
+    rng = np.random.default_rng(seed)
+    rows = random_rows(kernel.type, *shape, rng, adversarial)
+    x = (rng.standard_normal((vectors, shape[1])) * 10.0 ** rng.integers(-6, 6)).astype(np.float32)
+    (single,) = [k for k in TILED if (k.type, k.q8, k.isa) == (kernel.type, kernel.q8, kernel.isa)]
+    y = gemm(kernel, stored(kernel, rows, shape[1], tile), shape[0], x, *tile)
+    for found, vector in zip(y, x, strict=True):
+        expected = product(single, rows, vector, tile)
+        np.testing.assert_array_equal(found.view(np.uint32), expected.view(np.uint32))
 
 
 @pytest.mark.parametrize("kernel", TILED_Q8, ids=lambda kernel: kernel.name)
@@ -396,8 +427,8 @@ def test_gemv_refuses_bad_calls() -> None:
     size = weights.size
     status = lib().cflow_gemv(kernel.index, weights.ctypes.data + 16, size, 16, 64, 128, 256, xp, yp)
     assert status == Status.ERR_ARGUMENT and "aligned" in last_error()
-    status = lib().cflow_gemv(len(ALL), weights.ctypes.data, size, 16, 64, 128, 256, xp, yp)
-    assert status == Status.ERR_ARGUMENT and f"kernel is {len(ALL)}" in last_error()
+    status = lib().cflow_gemv(KERNEL_COUNT, weights.ctypes.data, size, 16, 64, 128, 256, xp, yp)
+    assert status == Status.ERR_ARGUMENT and f"kernel is {KERNEL_COUNT}" in last_error()
     status = lib().cflow_gemv(kernel.index, None, size, 16, 64, 128, 256, xp, yp)
     assert status == Status.ERR_ARGUMENT and "NULL" in last_error()
 
@@ -410,3 +441,22 @@ def test_gemv_of_a_kernel_that_the_cpu_lacks_is_refused() -> None:
         with pytest.raises(UnsupportedError, match=kernel.name):
             gemv(kernel, aligned_bytes(size), 1, x)
     assert len(refused) + len(SUPPORTED) == len(ALL)
+
+
+# ---- bad calls of cflow_gemm ----
+
+
+@pytest.mark.parametrize("kernel", GEMM[:1], ids=lambda kernel: kernel.name)
+def test_gemm_refuses_bad_calls(kernel: Kernel) -> None:
+    weights = aligned_bytes(tiles_bytes(kernel.type, 16, 64))
+    x = np.zeros((5, 64), np.float32)
+    with pytest.raises(ArgumentError, match="cflow_gemm: weights_bytes"):
+        gemm(kernel, weights[:-64], 16, x)
+    with pytest.raises(ArgumentError, match="vectors is 33; allowed: 1 to 32"):
+        gemm(kernel, weights, 16, np.zeros((33, 64), np.float32))
+    with pytest.raises(ArgumentError, match="vectors is 0"):
+        gemm(kernel, weights, 16, np.zeros((0, 64), np.float32))
+    with pytest.raises(ArgumentError, match="not a matrix-matrix kernel"):
+        gemm(TILED[0], weights, 16, x)
+    with pytest.raises(ArgumentError, match=f"{kernel.name} takes several vectors"):
+        gemv(kernel, weights, 16, x[0])

@@ -272,7 +272,7 @@ def test_cancel_before_a_call_ends_that_call_only(model: Model) -> None:
 
 
 def test_counters(model: Model) -> None:
-    with Session(model) as session:
+    with Session(model, prompt_batch=1) as session:
         session.decode(PROMPT)
         counters = session.counters()
         assert list(counters) == [counter.name.lower() for counter in Counter]
