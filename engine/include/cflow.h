@@ -335,9 +335,10 @@ CFLOW_API int cflow_session_worker_cpu(const cflow_session *session, int thread,
 CFLOW_API int cflow_session_memory(const cflow_session *session, uint64_t *kv_bytes_out, uint64_t *total_bytes_out);
 
 /*
- * Feeds n tokens (each < vocab) at the current position. logits_out: NULL, or vocab floats for the last token.
+ * Feeds n tokens (each < vocab) at the current position. logits_out: NULL, or vocab floats for the last token. Up to
+ * CFLOW_OPTION_PROMPT_BATCH tokens at once (a chunk) share each load of a weight; results do not depend on it.
  * Errors: CONTEXT before anything is computed when position + n exceeds the context; NONFINITE; CANCELLED; INTERRUPTED.
- * After CANCELLED the position counts the whole tokens that were done.
+ * After CANCELLED the position counts the tokens of whole chunks, after NONFINITE those before the one that is named.
  */
 CFLOW_API int cflow_session_decode(cflow_session *session, const int32_t *tokens, size_t n, float *logits_out);
 /*
@@ -370,12 +371,13 @@ CFLOW_API int cflow_sample(const float *logits, uint32_t vocab, float temperatur
 
 /*
  * Totals since creation or cflow_session_counters_reset(). Bytes are added by the workers where they call a kernel,
- * padding included. Nanoseconds of a stream are summed over the workers ("thread-nanoseconds"). A token that ends in an
- * error counts its bytes, stream times and phases so far, but neither TOKENS nor WALL_NS. Not while a call is in progress.
+ * padding included; a chunk of a prompt loads its weights once. Nanoseconds of a stream are summed over the workers
+ * ("thread-nanoseconds"). A token or chunk that ends in an error counts its bytes, stream times and phases so far, but
+ * neither TOKENS nor WALL_NS. Not while a call is in progress.
  */
 typedef enum cflow_counter {
     CFLOW_COUNTER_TOKENS = 0,
-    CFLOW_COUNTER_WALL_NS = 1, /* first worker in to last worker out, summed over tokens */
+    CFLOW_COUNTER_WALL_NS = 1, /* first worker in to last worker out, summed over tokens and chunks */
     CFLOW_COUNTER_ATTENTION_BYTES = 2,
     CFLOW_COUNTER_DENSE_BYTES = 3,
     CFLOW_COUNTER_EXPERT_BYTES = 4,
@@ -388,9 +390,10 @@ typedef enum cflow_counter {
     CFLOW_COUNTER_EXPERT_NS = 11,
     CFLOW_COUNTER_ROUTER_NS = 12,
     CFLOW_COUNTER_HEAD_NS = 13,
-    CFLOW_COUNTER_VECTOR_NS = 14,  /* norms, residuals, activation quantisation: replicated on every worker */
-    CFLOW_COUNTER_BARRIER_NS = 15, /* waiting for other workers at the end of a phase */
-    CFLOW_COUNTER_PHASES = 16,
+    CFLOW_COUNTER_VECTOR_NS = 14,    /* norms, residuals, activation quantisation: replicated on every worker, or
+                                      split over them in a chunk */
+    CFLOW_COUNTER_BARRIER_NS = 15,   /* waiting for other workers at the end of a phase */
+    CFLOW_COUNTER_PHASES = 16,       /* of tokens and of chunks */
     CFLOW_COUNTER_IO_WAIT_NS = 17,   /* 0 unless experts are read from storage by the session */
     CFLOW_COUNTER_DEVICE_BYTES = 18, /* likewise */
     CFLOW_COUNTER_COUNT = 19
@@ -406,7 +409,8 @@ CFLOW_API int cflow_session_routing(const cflow_session *session, int32_t *exper
 CFLOW_API int cflow_session_residual_norms(const cflow_session *session, float *norms_out, size_t count);
 
 /*
- * Trace of weight loads, recorded where a worker calls the kernel: for each call (file offset, bytes, thread, phase).
+ * Trace of weight loads, recorded where a worker calls the kernel: for each call (file offset, bytes, thread, phase);
+ * in a chunk for each tile once, whatever the number of its tokens.
  * capacity: records kept per thread, 0 = off (default). Only for tiled layout.
  */
 CFLOW_API int cflow_session_trace(cflow_session *session, size_t capacity);

@@ -3,12 +3,14 @@
  *
  * Two sorts of operation: pieces (matrix-level work, its rows or heads split over the workers) and vector operations
  * (norms, residual sums, activation quantisation, expert choice), which every worker repeats on its own copy because
- * that is cheaper than a barrier. An operation's level is the largest level of its inputs; a piece's outputs have the
- * level after it. Phase p runs the vector operations of level p in program order, then the pieces of level p, then a
- * barrier: a schedule with delays has fewer levels, hence fewer barriers, without a line of code about delays here.
+ * that is cheaper than a barrier (for a chunk of a prompt it is not: exec_batch.c). An operation's level is the largest
+ * level of its inputs; a piece's outputs have the level after it. Phase p runs the vector operations of level p in
+ * program order, then the pieces of level p, then a barrier: a schedule with delays has fewer levels, hence fewer
+ * barriers, without a line of code about delays here.
  *
  * Values live in numbered buffers. Private values have one copy per worker, shared ones a single copy that pieces write.
- * A buffer is used again once the last phase that reads its value is over.
+ * A buffer is used again once the last phase that reads its value is over. For a chunk of a prompt the same buffers exist
+ * once per token, all of them shared.
  */
 #ifndef CF_PLAN_H
 #define CF_PLAN_H

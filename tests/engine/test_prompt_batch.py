@@ -1,4 +1,4 @@
-"""Prompts in chunks: the bits of token-by-token decode, and what counters, trace and errors say about them."""
+"""Prompts in chunks: the bits of token-by-token decode, and what counters, trace and errors say of them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ QUANTISED = (Type.Q4_0, Type.Q4_1, Type.Q8_0)
 
 
 class State:
-    """Everything that a session tells about its last token, and a token after it, which reads the whole cache."""
+    """What a session tells about its last token, and the logits of one more, which reads the whole cache."""
 
     def __init__(self, model: Model, prompt: list[int], before: int = 0, **options: int | str) -> None:
         with Session(model, **options) as session:

@@ -121,13 +121,13 @@ def test_a_session_is_recorded_by_piece(model_path: Path, threads: int, batch: i
     assert logits.tobytes() == plain.tobytes()
     assert loaded.pop(PieceKind.HEAD) == stored.pop(PieceKind.HEAD) // len(tokens)  # of the last token
     for piece, size in loaded.items():
-        # Kernels for several tokens exist for quantised weights (the router is f32), vector kernels do the rest.
+        # Kernels for several tokens exist for quantised weights; vector kernels do the rest.
         if batch == 1 or piece in (PieceKind.ATTENTION, PieceKind.ROUTER):
             assert size == stored[piece]
         elif piece in (PieceKind.EXPERT_GATE_UP, PieceKind.EXPERT_DOWN):
             assert stored[piece] // batch <= size <= stored[piece]
         elif HAS_GEMM:
-            # Of the 2,304 bytes of a group 4 tokens share the load of the codes, and each loads the 256 of the scales.
+            # Of a group's 2,304 bytes 4 tokens share the loads of the codes; each loads the scales, 256.
             assert size * 4 * 2304 == stored[piece] * (2048 + 4 * 256)
         else:
             assert size == stored[piece]
