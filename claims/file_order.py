@@ -13,8 +13,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.convert_gguf import NAMES
 from engine.enums import Param, Role
+from engine.gguf_names import NAMES
 from engine.gguf_source import GgufSource
 from engine.model import Model, Tensor
 from engine.session import Session

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from cli.console import JsonOption, mb, message, print_json, progress_bar
+from engine.export_gguf import Export, architecture_of, export
 from engine.geometry import Geometry
 from engine.synth import synthesise
 
@@ -19,10 +20,15 @@ def synth(
     seed: Annotated[int, typer.Option(min=0, help="Equal seeds give equal bytes.")] = 0,
     tile_rows: Annotated[int, typer.Option(help="Rows of a tile, a multiple of 16.")] = 128,
     tile_cols: Annotated[int, typer.Option(help="Columns of a tile, a multiple of 32.")] = 256,
+    gguf: Annotated[
+        Path | None, typer.Option(help="Also write the same weights as a GGUF file, for other engines.")
+    ] = None,
     json: JsonOption = False,
 ) -> None:
     """Write a model with seeded random weights, at about the speed of the disk."""
     shape = Geometry.parse(geometry)
+    if gguf is not None:
+        architecture_of(shape.hyperparameters(tile_rows, tile_cols), f"--gguf with --geometry {geometry}")
     name = geometry if "=" not in geometry else ""
     with progress_bar(f"writing {target.name}") as progress:
         done = synthesise(
@@ -35,6 +41,7 @@ def synth(
             name=name,
             progress=progress,
         )
+    exported = None if gguf is None else _export(target, gguf)
     speed = done.file_bytes / done.elapsed_ns * 1e9
     if json:
         print_json(
@@ -45,9 +52,29 @@ def synth(
                 "elapsed_ns": done.elapsed_ns,
                 "bytes_per_s": speed,
                 "direct_io": done.direct_io,
+                "gguf": None if exported is None else _json(exported),
             }
         )
         return
     if done.note:
         message(f"note: {done.note}")
     print(f"{target}: {shape.parameters / 1e6:.1f} M weights, {mb(done.file_bytes)}, {mb(speed)}/s")
+    if exported is not None:
+        print(
+            f"{gguf}: architecture {exported.architecture}, {exported.tensors} tensors, "
+            f"{mb(exported.file_bytes)}, {mb(exported.file_bytes / exported.elapsed_ns * 1e9)}/s"
+        )
+
+
+def _export(source: Path, target: Path) -> Export:
+    with progress_bar(f"writing {target.name}") as progress:
+        return export(source, target, progress=progress)
+
+
+def _json(exported: Export) -> dict[str, str | int]:
+    return {
+        "path": str(exported.path),
+        "architecture": exported.architecture,
+        "file_bytes": exported.file_bytes,
+        "elapsed_ns": exported.elapsed_ns,
+    }

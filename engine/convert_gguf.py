@@ -21,6 +21,7 @@ import numpy.typing as npt
 from engine.enums import Activation, Role, Type
 from engine.errors import ArgumentError, FormatError, UnsupportedError
 from engine.format import CflowWriter
+from engine.gguf_names import NAMES, ROTATED_PARTS, half_split_order
 from engine.gguf_source import GgufSource
 from engine.hyperparameters import Hyperparameters
 from engine.layout import TensorSpec, model_specs, tensor_spec
@@ -29,28 +30,10 @@ from engine.tokenizer import FEED_IDS_HINT, GgufVocabulary, Tokenizer, from_gguf
 
 ARCHITECTURES = ("llama",)
 
-#: Role -> GGUF tensors of its parts; {b} is the block. Experts are stacked: [experts, rows, columns].
-NAMES: dict[Role, tuple[str, ...]] = {
-    Role.EMBEDDING: ("token_embd.weight",),
-    Role.ATTN_NORM: ("blk.{b}.attn_norm.weight",),
-    Role.ATTN_QKV: ("blk.{b}.attn_q.weight", "blk.{b}.attn_k.weight", "blk.{b}.attn_v.weight"),
-    Role.ATTN_QKV_BIAS: ("blk.{b}.attn_q.bias", "blk.{b}.attn_k.bias", "blk.{b}.attn_v.bias"),
-    Role.ATTN_OUTPUT: ("blk.{b}.attn_output.weight",),
-    Role.FFN_NORM: ("blk.{b}.ffn_norm.weight",),
-    Role.FFN_GATE_UP: ("blk.{b}.ffn_gate.weight", "blk.{b}.ffn_up.weight"),
-    Role.FFN_DOWN: ("blk.{b}.ffn_down.weight",),
-    Role.MOE_NORM: ("blk.{b}.ffn_norm.weight",),
-    Role.ROUTER: ("blk.{b}.ffn_gate_inp.weight",),
-    Role.OUTPUT_NORM: ("output_norm.weight",),
-    Role.HEAD: ("output.weight",),
-    Role.EXPERT_GATE_UP: ("blk.{b}.ffn_gate_exps.weight", "blk.{b}.ffn_up_exps.weight"),
-    Role.EXPERT_DOWN: ("blk.{b}.ffn_down_exps.weight",),
-}
 #: Tensors that carry no weights of the model: precomputed tables that the engine derives itself.
 IGNORED_SUFFIXES = ("attn_rot_embd",)
 
 _EXPERT_ROLES = (Role.EXPERT_GATE_UP, Role.EXPERT_DOWN)
-_ROTATED_PARTS = 2
 
 
 @dataclass(frozen=True)
@@ -167,8 +150,8 @@ class _Plan:
         h = self._hparams
         sizes = (h.heads * h.head_dim, h.kv_heads * h.head_dim, h.kv_heads * h.head_dim)
         parts = [self._source.vector(name, size) for name, size in zip(self._names(spec), sizes, strict=True)]
-        rotated = [part[half_split_order(part.size, h.head_dim)] for part in parts[:_ROTATED_PARTS]]
-        return np.concatenate([*rotated, *parts[_ROTATED_PARTS:]])
+        rotated = [part[half_split_order(part.size, h.head_dim)] for part in parts[:ROTATED_PARTS]]
+        return np.concatenate([*rotated, *parts[ROTATED_PARTS:]])
 
     def _matrix(self, spec: TensorSpec, index: int, name: str, rows: int) -> Bytes:
         """GGUF rows, uint8 [rows, row bytes], of one part in the type of `spec`."""
@@ -180,17 +163,9 @@ class _Plan:
         if kind is not spec.kind:
             values = dequantise(part, kind)
             part = values.view(np.uint8) if spec.kind is Type.F32 else quantise(values, spec.kind)
-        if spec.role is Role.ATTN_QKV and index < _ROTATED_PARTS:
+        if spec.role is Role.ATTN_QKV and index < ROTATED_PARTS:
             part = part[half_split_order(rows, self._hparams.head_dim)]
         return np.ascontiguousarray(part)
-
-
-def half_split_order(rows: int, head_dim: int) -> npt.NDArray[np.intp]:
-    """Row order that turns rotary pairs of adjacent rows into pairs (i, i + head_dim / 2), head by head.
-
-    New row i of a head is old row 2i; new row head_dim / 2 + i is old row 2i + 1.
-    """
-    return np.arange(rows).reshape(-1, head_dim // 2, 2).transpose(0, 2, 1).reshape(-1)
 
 
 def _hyperparameters(source: GgufSource, shape: TileShape) -> Hyperparameters:

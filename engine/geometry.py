@@ -320,7 +320,7 @@ GEOMETRIES: dict[str, Geometry] = {
     "arch2_4_8k_4l": _wide(4),
     "arch2_4_8k_16l": _wide(16),
     "dense_246m": _llama(16, 1024, 16, 4, 2816),
-    "dense_4096": _llama(7, 4096, 32, 32, 11008),
+    "dense_4096": _llama(8, 4096, 32, 32, 11008),
     "moe_399m": _moe_llama(12, 4, 8, 2),
     "moe_3b": _moe_llama(16, 16, 64, 4),
     **_TINY,

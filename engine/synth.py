@@ -10,11 +10,8 @@ number of threads.
 from __future__ import annotations
 
 import ctypes
-import errno
-import fcntl
 import math
 import mmap
-import os
 import threading
 import time
 from bisect import bisect_right
@@ -24,8 +21,9 @@ from pathlib import Path
 
 import numpy as np
 
+from engine.direct_io import reserve, switch_to_direct_io
 from engine.enums import Role
-from engine.errors import ArgumentError, FileError
+from engine.errors import ArgumentError
 from engine.format import FileLayout, TensorSpec, model_specs, plan
 from engine.geometry import Geometry
 from engine.native import HashHandle, check, lib
@@ -80,8 +78,8 @@ def synthesise(
     lib()
     started_ns = time.monotonic_ns()
     with PendingFile(Path(path), layout.file_bytes) as file:
-        _reserve(file, layout.file_bytes)
-        note = _switch_to_direct_io(file)
+        reserve(file, layout.file_bytes)
+        note = switch_to_direct_io(file)
         job = _Job(file, layout, seed, sigmas)
         job.run(threads, progress)
         job.write_front()
@@ -95,30 +93,6 @@ def _sigma(spec: TensorSpec, embedding_sigma: float, matrix_sigma: float | None)
     if matrix_sigma is not None and spec.role is not Role.ROUTER:
         return matrix_sigma
     return 1 / math.sqrt(spec.columns)
-
-
-def _reserve(file: PendingFile, file_bytes: int) -> None:
-    """Allocates the blocks, so that a full disk shows now; file systems that cannot do it are let off."""
-    try:
-        os.posix_fallocate(file.fd, 0, file_bytes)
-    except OSError as error:
-        if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
-            raise FileError(f"{file.path}: cannot reserve {file_bytes:,} bytes: {error.strerror}") from error
-
-
-def _switch_to_direct_io(file: PendingFile) -> str:
-    """Turns O_DIRECT on and tries it on the first page. Returns "" or why the page cache is used instead."""
-    flags = fcntl.fcntl(file.fd, fcntl.F_GETFL)
-    page = mmap.mmap(-1, mmap.PAGESIZE)
-    try:
-        fcntl.fcntl(file.fd, fcntl.F_SETFL, flags | os.O_DIRECT)
-        os.pwrite(file.fd, page, 0)
-    except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):
-            raise FileError(f"{file.path}: cannot be written: {error.strerror}") from error
-        fcntl.fcntl(file.fd, fcntl.F_SETFL, flags)
-        return f"O_DIRECT is refused by the file system ({error.strerror}); written through the page cache"
-    return ""
 
 
 class _Buffer:

@@ -171,13 +171,17 @@ class TileLayout:
     @property
     def data_bytes(self) -> int:
         """Stored bytes, padding included."""
-        return self._groups_before(self.stripes) * self._group_bytes_of_all_slices()
+        return self.stripe_offset(self.stripes)
+
+    def stripe_offset(self, index: int) -> int:
+        """Where stripe `index` begins; `data_bytes` for the one behind the last."""
+        return self._groups_before(index) * self._group_bytes_of_all_slices()
 
     def stripe(self, index: int) -> Iterator[Tile]:
         """The tiles of stripe `index` in stored order: per slice, one of each part that reaches it."""
         first_row = index * self.shape.rows
         group = self._groups_before(index) * len(self.slices)
-        offset = self._groups_before(index) * self._group_bytes_of_all_slices()
+        offset = self.stripe_offset(index)
         for slice_index, columns in enumerate(self.slices):
             for part, part_rows in enumerate(self.part_rows):
                 rows = min(self.shape.rows, part_rows - first_row)

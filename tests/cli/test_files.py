@@ -31,9 +31,22 @@ def test_synth_is_seeded(cflow: Cflow, tmp_path: Path) -> None:
     assert written("a", 1) != written("c", 2)
 
 
+def test_synth_writes_the_same_weights_as_gguf(cflow: Cflow, tmp_path: Path) -> None:
+    target, gguf, back = (tmp_path / name for name in ("m.cflow", "m.gguf", "back.cflow"))
+    geometry = "tiny_moe,norm_topk=1"
+    outcome = cflow("synth", target, "--geometry", geometry, "--gguf", gguf)
+    assert outcome.code == 0
+    assert "architecture llama" in outcome.out
+    done = json.loads(cflow("synth", target, "--geometry", geometry, "--gguf", gguf, "--json").out)
+    assert done["gguf"]["file_bytes"] == gguf.stat().st_size
+    assert cflow("convert", gguf, back).code == 0
+    assert read_file(back).tensors == read_file(target).tensors
+
+
 @pytest.mark.parametrize(
     ("arguments", "fault"),
     [
+        (["--geometry", "tiny_arch4", "--gguf", "m.gguf"], "--geometry tiny_arch4: no GGUF architecture"),
         (["--geometry", "nonsense"], "geometry 'nonsense' is unknown; known are arch1"),
         (["--geometry", "d=500,layers=1"], "d_model is 500, must be a multiple of 32"),
         (["--geometry", "tiny_arch4", "--type", "q5_0"], "type 'q5_0' is unknown"),

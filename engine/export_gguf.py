@@ -1,0 +1,214 @@
+""".cflow to GGUF, block for block: the inverse of `engine.convert_gguf`.
+
+A GGUF of architecture `llama` describes a model without delays, with SwiGLU, and with either a dense
+feed-forward network or experts whose probabilities are renormalised; other models are refused by name. Rows
+of q and k return to the order for rotary pairs of adjacent elements. The file carries no tokenizer.
+
+Each GGUF tensor is written whole before the next, some stripes of tiles at a time: memory is bounded by some
+20 MiB and the pages of the source.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.direct_io import SequentialWriter
+from engine.enums import Activation, Architecture, Role, Route
+from engine.errors import UnsupportedError
+from engine.format import CflowFile, TensorEntry, read_file
+from engine.gguf_names import NAMES, ROTATED_PARTS, adjacent_order
+from engine.gguf_target import GgufTensor, MetadataValue, plan_gguf
+from engine.hyperparameters import Hyperparameters
+from engine.kernels import unpack_tiles
+from engine.layout import EXPERT_ROLES, shape_of
+from engine.pending import PendingFile
+from engine.tiles import Bytes
+
+_BAND_BYTES = 4 << 20
+
+
+@dataclass(frozen=True)
+class Export:
+    """What was written. `note` says why the page cache was used, or is ""."""
+
+    path: Path
+    architecture: str
+    tensors: int
+    file_bytes: int
+    elapsed_ns: int
+    note: str
+
+
+def export(
+    source_path: Path, target_path: Path, *, progress: Callable[[int, int], None] | None = None
+) -> Export:
+    """Writes a .cflow model as GGUF. `progress(done, total)` counts bytes of the GGUF file.
+
+    Raises UnsupportedError naming what GGUF cannot say, ChecksumError naming a damaged tensor, FormatError
+    and FileError; nothing half-written stays.
+    """
+    started_ns = time.monotonic_ns()
+    file = read_file(source_path)
+    architecture = architecture_of(file.hparams, str(source_path))
+    exporter = _Exporter(file, architecture)
+    tensors = exporter.tensors()
+    layout = plan_gguf(exporter.metadata(), [tensor.info for tensor in tensors])
+    with PendingFile(target_path, layout.file_bytes) as pending:
+        writer = SequentialWriter(pending, layout.file_bytes)
+        writer.write(np.frombuffer(layout.front, np.uint8))
+        for tensor, offset in zip(tensors, layout.offsets, strict=True):
+            writer.pad_to(offset)
+            for rows in exporter.data(tensor):
+                writer.write(rows)
+                if progress is not None:
+                    progress(writer.position, layout.file_bytes)
+        writer.pad_to(layout.file_bytes)
+        writer.finish()
+        pending.commit()
+    elapsed_ns = time.monotonic_ns() - started_ns
+    return Export(target_path, architecture, len(tensors), layout.file_bytes, elapsed_ns, writer.note)
+
+
+def architecture_of(hparams: Hyperparameters, what: str) -> str:
+    """The GGUF architecture of a model. Raises UnsupportedError that begins with `what` and says why none."""
+    h = hparams
+    reasons = {
+        f"architecture is {h.architecture.name.lower()}": h.architecture is not Architecture.DELAYED,
+        f"dense_delay is {h.dense_delay}": h.dense_delay != 0,
+        f"expert_delay is {h.expert_delay}": h.expert_delay != 0,
+        f"route is {h.route.name.lower()}": h.route is not Route.CURRENT,
+        f"{h.layers} layers share {h.blocks} blocks": h.blocks != h.layers,
+        f"activation is {h.activation.name.lower()}": h.activation is not Activation.SWIGLU,
+        "a layer has a dense network and experts": h.experts > 0 and h.ffn_hidden > 0,
+        "norm_topk is 0": h.experts > 0 and not h.norm_topk,
+    }
+    found = [reason for reason, holds in reasons.items() if holds]
+    if found:
+        raise UnsupportedError(
+            f"{what}: no GGUF architecture describes this model: {'; '.join(found)}. It needs delays of 0, "
+            "swiglu, a block per layer, and either a dense network or experts with norm_topk"
+        )
+    return "llama"
+
+
+@dataclass(frozen=True)
+class _Tensor:
+    """A tensor of the GGUF file: part `part` of each of `entries`, one after the other."""
+
+    info: GgufTensor
+    entries: tuple[TensorEntry, ...]
+    part: int
+
+
+class _Exporter:
+    """Which tensors and parts make up each GGUF tensor, and their bytes."""
+
+    def __init__(self, file: CflowFile, architecture: str) -> None:
+        self._file = file
+        self._hparams = file.hparams
+        self._architecture = architecture
+        qkv = shape_of(file.hparams, Role.ATTN_QKV)
+        assert qkv is not None  # every model has one
+        self._qkv_rows, _ = qkv
+
+    def metadata(self) -> dict[str, MetadataValue]:
+        """All keys; the file names no tokenizer."""
+        h = self._hparams
+        values: dict[str, MetadataValue] = {
+            "context_length": h.context,
+            "embedding_length": h.d_model,
+            "block_count": h.layers,
+            "feed_forward_length": h.expert_hidden if h.experts else h.ffn_hidden,
+            "vocab_size": h.vocab,
+            "attention.head_count": h.heads,
+            "attention.head_count_kv": h.kv_heads,
+            "attention.key_length": h.head_dim,
+            "attention.value_length": h.head_dim,
+            "attention.layer_norm_rms_epsilon": h.rms_eps,
+            "rope.dimension_count": h.head_dim,
+            "rope.freq_base": h.rope_base,
+        }
+        if h.experts:
+            values |= {
+                "expert_count": h.experts,
+                "expert_used_count": h.experts_per_token,
+                "expert_feed_forward_length": h.expert_hidden,
+            }
+        return {
+            "general.architecture": self._architecture,
+            "general.name": self._file.name or "unnamed",
+            **{f"{self._architecture}.{key}": value for key, value in values.items()},
+            "tokenizer.ggml.model": "none",
+        }
+
+    def tensors(self) -> list[_Tensor]:
+        """In the order of the .cflow file, experts stacked."""
+        stacks: dict[tuple[Role, int | None], list[TensorEntry]] = {}
+        for entry in self._file.tensors:
+            stacks.setdefault((entry.spec.role, entry.spec.block), []).append(entry)
+        return [
+            _Tensor(self._info(name.format(b=block), part, entries), tuple(entries), part)
+            for (role, block), entries in stacks.items()
+            for part, name in enumerate(NAMES[role])
+        ]
+
+    def _info(self, name: str, part: int, entries: list[TensorEntry]) -> GgufTensor:
+        spec = entries[0].spec
+        if spec.role is Role.ATTN_QKV_BIAS:
+            shape: tuple[int, ...] = (self._qkv_rows[part],)
+        elif spec.is_vector:
+            shape = spec.part_rows
+        else:
+            shape = (spec.part_rows[part], spec.columns)
+        stacked = spec.role in EXPERT_ROLES
+        return GgufTensor(name, spec.kind, (len(entries), *shape) if stacked else shape)
+
+    def data(self, tensor: _Tensor) -> Iterator[Bytes]:
+        """The bytes of a GGUF tensor, some rows at a time."""
+        for entry in tensor.entries:
+            if entry.spec.is_vector:
+                yield self._vector(entry, tensor.part).view(np.uint8)
+            else:
+                yield from self._rows(entry, tensor.part)
+
+    def _reordered(self, role: Role, part: int) -> bool:
+        return role in (Role.ATTN_QKV, Role.ATTN_QKV_BIAS) and part < ROTATED_PARTS
+
+    def _vector(self, entry: TensorEntry, part: int) -> npt.NDArray[np.float32]:
+        values = self._file.data(entry).view(np.float32)[: entry.spec.part_rows[0]]
+        if entry.spec.role is not Role.ATTN_QKV_BIAS:
+            return values
+        values = np.split(values, np.cumsum(self._qkv_rows)[:-1])[part]
+        if self._reordered(entry.spec.role, part):
+            values = values[adjacent_order(values.size, self._hparams.head_dim)]
+        return values
+
+    def _rows(self, entry: TensorEntry, part: int) -> Iterator[Bytes]:
+        """GGUF rows, uint8 [rows, row bytes], of bands of whole stripes and, where rows move, whole heads."""
+        spec, shape = entry.spec, self._hparams.tile_shape
+        layout, data = spec.layout(shape), self._file.data(entry)
+        reordered = self._reordered(spec.role, part)
+        unit = math.lcm(shape.rows, self._hparams.head_dim) // shape.rows if reordered else 1
+        step = unit * max(1, _BAND_BYTES // max(layout.stripe_offset(unit), 1))
+        for first in range(0, -(-spec.part_rows[part] // shape.rows), step):
+            end = min(first + step, layout.stripes)
+            rows = [min(rows, end * shape.rows) - first * shape.rows for rows in spec.part_rows]
+            present = [index for index, count in enumerate(rows) if count > 0]
+            band = unpack_tiles(
+                spec.kind,
+                [rows[index] for index in present],
+                spec.columns,
+                data[layout.stripe_offset(first) : layout.stripe_offset(end)],
+                shape.rows,
+                shape.cols,
+            )[present.index(part)]
+            if reordered:
+                band = band[adjacent_order(band.shape[0], self._hparams.head_dim)]
+            yield band
