@@ -112,6 +112,8 @@ class Role(IntEnum):
     HEAD = 12
     EXPERT_GATE_UP = 13
     EXPERT_DOWN = 14
+    ATTN_Q_NORM = 15
+    ATTN_K_NORM = 16
 
 
 class TensorField(IntEnum):

@@ -21,6 +21,8 @@ from engine.tiles import BLOCK_COLUMNS, block_bytes
 class Geometry:
     """Sizes and combination of a decoder; `blocks` unique blocks are applied in turn for `layers` layers.
 
+    `qkv_bias`, `qk_norm`: biases of q, k and v (Qwen2); norms of the heads of q and k (Qwen3).
+
     Counts are of matrix weights without padding; the norm gains, some thousand values, are left out as the
     paper leaves them out. Raises ArgumentError naming the field.
     """
@@ -46,6 +48,8 @@ class Geometry:
     rope_base: float = 10000.0
     norm_topk: bool = True
     tied: bool = False
+    qkv_bias: bool = False
+    qk_norm: bool = False
 
     def __post_init__(self) -> None:
         self.hyperparameters()
@@ -171,6 +175,7 @@ def weight_bytes(weights: int, kind: Type) -> int:
 
 
 _SHORT_NAMES = {"d": "d_model", "ffn": "ffn_hidden", "top_k": "experts_per_token"}
+_FLAGS = ("norm_topk", "tied", "qkv_bias", "qk_norm")
 _CHOICES: dict[str, type[IntEnum]] = {"route": Route, "activation": Activation, "architecture": Architecture}
 
 
@@ -190,7 +195,7 @@ def _parse_field(item: str) -> tuple[str, Any]:
     try:
         if name in ("eps", "rope_base"):
             return name, float(text)
-        return name, bool(int(text)) if name in ("norm_topk", "tied") else int(text)
+        return name, bool(int(text)) if name in _FLAGS else int(text)
     except ValueError:
         raise ArgumentError(f"{name} is {text!r}, must be a number") from None
 

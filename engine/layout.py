@@ -34,6 +34,8 @@ BLOCK_ROLES = (
     Role.ATTN_NORM,
     Role.ATTN_QKV,
     Role.ATTN_QKV_BIAS,
+    Role.ATTN_Q_NORM,
+    Role.ATTN_K_NORM,
     Role.ATTN_OUTPUT,
     Role.REGISTER,
     Role.FFN_NORM,
@@ -43,15 +45,22 @@ BLOCK_ROLES = (
     Role.FFN_DOWN,
 )
 EXPERT_ROLES = (Role.EXPERT_GATE_UP, Role.EXPERT_DOWN)
-VECTOR_ROLES = frozenset(
-    {Role.ATTN_NORM, Role.ATTN_QKV_BIAS, Role.FFN_NORM, Role.MOE_NORM, Role.REGISTER, Role.OUTPUT_NORM}
-)
+QK_NORM_ROLES = (Role.ATTN_Q_NORM, Role.ATTN_K_NORM)
+#: Tensors that a block may lack whatever the header says; the two norms come together.
+OPTIONAL_ROLES = frozenset({Role.ATTN_QKV_BIAS, *QK_NORM_ROLES})
+VECTOR_ROLES = OPTIONAL_ROLES | {
+    Role.ATTN_NORM,
+    Role.FFN_NORM,
+    Role.MOE_NORM,
+    Role.REGISTER,
+    Role.OUTPUT_NORM,
+}
 
 
 def shape_of(hparams: Hyperparameters, role: Role) -> tuple[tuple[int, ...], int] | None:
     """Rows of each part and columns (1 for a vector) of a tensor; None when this model has no such tensor.
 
-    The biases of q, k and v are optional: their shape is given although a model may lack them.
+    The shape of an optional tensor is given although a model may lack it.
     """
     h = hparams
     queries, keys = h.heads * h.head_dim, h.kv_heads * h.head_dim
@@ -62,6 +71,8 @@ def shape_of(hparams: Hyperparameters, role: Role) -> tuple[tuple[int, ...], int
         Role.ATTN_NORM: vector,
         Role.ATTN_QKV: ((queries, keys, keys), h.d_model),
         Role.ATTN_QKV_BIAS: ((queries + 2 * keys,), 1),
+        Role.ATTN_Q_NORM: ((h.head_dim,), 1),
+        Role.ATTN_K_NORM: ((h.head_dim,), 1),
         Role.ATTN_OUTPUT: ((h.d_model,), queries),
         Role.FFN_NORM: vector if dense else None,
         Role.FFN_GATE_UP: ((h.ffn_hidden, h.ffn_hidden), h.d_model) if dense else None,
@@ -137,19 +148,25 @@ def tensor_spec(
 
 
 def model_specs(
-    hparams: Hyperparameters, kind_of: Callable[[Role], Type], qkv_bias: bool = False
+    hparams: Hyperparameters,
+    kind_of: Callable[[Role], Type],
+    qkv_bias: bool = False,
+    qk_norm: bool = False,
 ) -> list[TensorSpec]:
     """All tensors of a model in file order, matrices in the type that `kind_of(role)` gives.
 
-    Vectors and the router are always f32, whatever `kind_of` says.
+    Vectors and the router are always f32, whatever `kind_of` says. `qkv_bias`, `qk_norm`: whether the blocks
+    have biases of q, k and v, and norms of the heads of q and k.
     """
+    present = [Role.ATTN_QKV_BIAS] * qkv_bias + [*QK_NORM_ROLES] * qk_norm
+    absent = OPTIONAL_ROLES - set(present)
 
     def spec(role: Role, block: int | None = None, expert: int | None = None) -> TensorSpec:
         plain = role in VECTOR_ROLES or role is Role.ROUTER
         return tensor_spec(hparams, role, Type.F32 if plain else kind_of(role), block, expert)
 
     keys = _keys_in_file_order(hparams)
-    return [spec(*key) for key in keys if qkv_bias or key[0] is not Role.ATTN_QKV_BIAS]
+    return [spec(*key) for key in keys if key[0] not in absent]
 
 
 @dataclass(frozen=True)
@@ -278,7 +295,7 @@ def plan(
 
 
 def _keys_in_file_order(hparams: Hyperparameters) -> list[tuple[Role, int | None, int | None]]:
-    """Role, block and expert of all tensors that the model can have, the optional biases among them."""
+    """Role, block and expert of all tensors that the model can have, the optional ones among them."""
     table: tuple[Role, int | None, int | None] = (Role.EMBEDDING, None, None)
     # A token reads one row of the embedding first; a tied one is read whole as the head, last of all.
     keys = [] if hparams.tied_head else [table]
@@ -305,7 +322,7 @@ def checked_specs(hparams: Hyperparameters, specs: Iterable[TensorSpec]) -> tupl
     for key in _keys_in_file_order(hparams):
         found = given.pop(key, None)
         if found is None:
-            if key[0] is Role.ATTN_QKV_BIAS:
+            if key[0] in OPTIONAL_ROLES:
                 continue
             raise ArgumentError(f"{tensor_name(*key)}: is missing")
         wanted = tensor_spec(hparams, key[0], found.kind, key[1], key[2])
@@ -323,9 +340,19 @@ def checked_specs(hparams: Hyperparameters, specs: Iterable[TensorSpec]) -> tupl
                 "the experts of a block have one type"
             )
         ordered.append(found)
+    _check_pairs_of_norms(hparams, {spec.key for spec in ordered})
     if given:
         unexpected = next(iter(given.values()))
         raise ArgumentError(f"{unexpected.name}: a model with these parameters has no such tensor")
     if len(ordered) > MAX_TENSORS:
         raise ArgumentError(f"tensor_count is {len(ordered)}, must be at most {MAX_TENSORS}")
     return tuple(ordered)
+
+
+def _check_pairs_of_norms(hparams: Hyperparameters, keys: set[tuple[Role, int | None, int | None]]) -> None:
+    for block in range(hparams.blocks):
+        found = [role for role in QK_NORM_ROLES if (role, block, None) in keys]
+        if len(found) == 1:
+            raise ArgumentError(
+                f"{tensor_name(found[0], block, None)}: comes without its pair; a block has both or none"
+            )

@@ -20,9 +20,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from engine.direct_io import reserve, switch_to_direct_io
-from engine.enums import Role
+from engine.enums import Role, Type
 from engine.errors import ArgumentError
 from engine.format import FileLayout, TensorSpec, model_specs, plan
 from engine.geometry import Geometry
@@ -33,6 +34,7 @@ from engine.tiles import GROUP_ROWS, Bytes, Run, clear_rows, group_bytes, type_n
 WINDOW_BYTES = 16 << 20
 HUGE_PAGE_BYTES = 2 << 20
 EMBEDDING_SIGMA = 16.0
+BIAS_SIGMA = 0.5
 
 
 @dataclass(frozen=True)
@@ -63,9 +65,10 @@ def synthesise(
     """Writes a random model with all matrices in `type` (routers f32, gains 1).
 
     Deviations: of the embedding `embedding_sigma`, large enough that routing spreads over the experts; of
-    the others `matrix_sigma`, or 1 / sqrt(columns), which keeps the scale of activations. `progress(done,
-    total)` counts bytes and is called on the calling thread. Memory: some 20 MiB per thread. After any
-    exception no file is left. Raises ArgumentError, FileError (no space, not writable) and LibraryError.
+    biases 0.5; of the others `matrix_sigma`, or 1 / sqrt(columns), which keeps the scale of activations.
+    `progress(done, total)` counts bytes and is called on the calling thread. Memory: some 20 MiB per thread.
+    After any exception no file is left. Raises ArgumentError, FileError (no space, not writable) and
+    LibraryError.
     """
     if not 0 <= seed < 1 << 64:
         raise ArgumentError(f"seed is {seed}, must be in 0..2^64 - 1")
@@ -73,7 +76,8 @@ def synthesise(
         raise ArgumentError(f"threads is {threads}, must be at least 1")
     kind = type_named(type)
     hparams = geometry.hyperparameters(tile_rows, tile_cols)
-    layout = plan(hparams, model_specs(hparams, lambda _: kind), name)
+    specs = model_specs(hparams, lambda _: kind, geometry.qkv_bias, geometry.qk_norm)
+    layout = plan(hparams, specs, name)
     sigmas = [_sigma(spec, embedding_sigma, matrix_sigma) for spec in layout.specs]
     lib()
     started_ns = time.monotonic_ns()
@@ -90,6 +94,8 @@ def synthesise(
 def _sigma(spec: TensorSpec, embedding_sigma: float, matrix_sigma: float | None) -> float:
     if spec.role is Role.EMBEDDING:
         return embedding_sigma
+    if spec.role is Role.ATTN_QKV_BIAS:
+        return BIAS_SIGMA
     if matrix_sigma is not None and spec.role is not Role.ROUTER:
         return matrix_sigma
     return 1 / math.sqrt(spec.columns)
@@ -274,10 +280,21 @@ class _Job:
     def _fill_vector(self, buffer: _Buffer, index: int, start: int, length: int) -> None:
         spec, offset = self._layout.specs[index], self._layout.offsets[index]
         values = np.zeros(self._layout.lengths[index] // 4, np.float32)
-        # The register weights w of arch3 start at 0, every gain at 1.
-        values[: spec.part_rows[0]] = 0.0 if spec.role is Role.REGISTER else 1.0
+        if spec.role is Role.ATTN_QKV_BIAS:
+            values[: spec.part_rows[0]] = self._random_values(index)
+        elif spec.role is not Role.REGISTER:  # the weights w of arch3 start at 0, every gain at 1
+            values[: spec.part_rows[0]] = 1.0
         low, high = max(offset, start), min(offset + 4 * len(values), start + length)
         buffer.at(low - start, high - low)[:] = values.view(np.uint8)[low - offset : high - offset]
+
+    def _random_values(self, index: int) -> NDArray[np.float32]:
+        """The values of a random vector: the first ones of f32 groups of 32 columns."""
+        rows = self._layout.specs[index].part_rows[0]
+        groups = -(-rows * 4 // group_bytes(Type.F32, 1))
+        values = np.empty((groups, group_bytes(Type.F32, 1) // 4), np.float32)
+        seed, sigma = self._seeds[index], self._sigmas[index]
+        check(lib().cflow_fill_groups(Type.F32, seed, 0, groups, 1, sigma, values.ctypes.data, values.nbytes))
+        return values.reshape(-1)[:rows]
 
     def _fill_matrix(self, buffer: _Buffer, index: int, start: int, length: int) -> None:
         """Fills all groups of a matrix that reach into the window; the outer ones reach into the margins."""

@@ -57,9 +57,10 @@
  *     u64 length (both matrices of the expert and alignment between), u64 XXH64 of those bytes, u64 reserved = 0.
  *     The expert's gate_up tensor lies at its offset; the down tensor follows at the next 64-byte boundary.
  *   Layer-major order of data, the order in which an undelayed token uses them: embedding (unless tied), then per block:
- *     attn_norm, attn_qkv (and biases), attn_output, register, ffn_norm, moe_norm, ffn_gate_up, router, ffn_down; then
- *     output_norm, head (or the tied embedding); then the expert bank (4,096-byte aligned blobs). Writers keep to it;
- *     readers go by the tables and accept any order.
+ *     attn_norm, attn_qkv (and biases), attn_q_norm, attn_k_norm, attn_output, register, ffn_norm, moe_norm,
+ *     ffn_gate_up, router, ffn_down; then output_norm, head (or the tied embedding); then the expert bank (4,096-byte
+ *     aligned blobs). Writers keep to it; readers go by the tables and accept any order.
+ *   A reader refuses a role that it does not know: roles can be added without a new version, and older files stay valid.
  *   Regions must not overlap and must end within the file. A writer zero-fills gaps.
  *
  * MATRIX DATA ("tiles")
@@ -203,7 +204,10 @@ typedef enum cflow_role {
     CFLOW_ROLE_EXPERT_GATE_UP = 13, /* 2 parts: [expert_hidden | expert_hidden] x d_model; one type for the experts of a
                                        block, and one for their down matrices */
     CFLOW_ROLE_EXPERT_DOWN = 14,    /* [d_model x expert_hidden] */
-    CFLOW_ROLE_COUNT = 15
+    CFLOW_ROLE_ATTN_Q_NORM = 15,    /* optional vector head_dim, together with the next: gain of an RMSNorm over each
+                                       head of q, behind the bias and before the rotation */
+    CFLOW_ROLE_ATTN_K_NORM = 16,    /* the same for k */
+    CFLOW_ROLE_COUNT = 17
 } cflow_role;
 
 /* Fields of cflow_model_tensor, in order. */

@@ -174,7 +174,11 @@ class Reference:
     # ---- the parts of a layer: each takes a residual vector and norms it ----
 
     def _attention(self, layer: int, block: Block, x: Array) -> Array:
-        """Attn_l(Na(x)): causal attention with grouped queries; scores are scaled by 1 / sqrt(head_dim)."""
+        """Attn_l(Na(x)): causal attention with grouped queries; scores are scaled by 1 / sqrt(head_dim).
+
+        Where the block has norms of q and k (Qwen3), each head is normed over its head_dim values, behind
+        the bias and before the rotation.
+        """
         h = self.weights.hparams
         n = self._norm(x, block.attn_norm)
         projections = [self._times(matrix, n) for matrix in (block.query, block.key, block.value)]
@@ -183,6 +187,8 @@ class Reference:
             biases = np.split(block.qkv_bias, cuts)
             projections = [projection + bias for projection, bias in zip(projections, biases, strict=True)]
         query, key, value = (projection.reshape(-1, h.head_dim) for projection in projections)  # [heads, dh]
+        if block.query_norm is not None and block.key_norm is not None:
+            query, key = self._norm(query, block.query_norm), self._norm(key, block.key_norm)
         query, key = self._rotate(query), self._rotate(key)
         self._keys[layer].append(self._stored(key))
         self._values[layer].append(self._stored(value))
@@ -227,8 +233,9 @@ class Reference:
         return self.weights.blocks[layer % self.weights.hparams.blocks]
 
     def _norm(self, x: Array, gain: Array) -> Array:
-        """RMSNorm: x / sqrt(mean(x^2) + eps) * gain."""
-        out: Array = x / np.sqrt(np.mean(x * x) + self.weights.hparams.rms_eps) * gain
+        """RMSNorm over the last axis: x / sqrt(mean(x^2) + eps) * gain."""
+        mean = np.mean(x * x, axis=-1, keepdims=True)
+        out: Array = x / np.sqrt(mean + self.weights.hparams.rms_eps) * gain
         return out
 
     def _times(self, matrix: Matrix, x: Array) -> Array:

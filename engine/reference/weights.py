@@ -33,6 +33,8 @@ class Block:
     key: Matrix
     value: Matrix
     qkv_bias: Array | None
+    query_norm: Array | None
+    key_norm: Array | None
     output: Matrix
     ffn_norm: Array | None
     dense: GatedFfn | None
@@ -81,6 +83,8 @@ def _load_block(file: CflowFile, index: int, dtype: type[np.floating]) -> Block:
         key=key,
         value=value,
         qkv_bias=_vector(file, Role.ATTN_QKV_BIAS, dtype, index),
+        query_norm=_vector(file, Role.ATTN_Q_NORM, dtype, index),
+        key_norm=_vector(file, Role.ATTN_K_NORM, dtype, index),
         output=output,
         ffn_norm=_vector(file, Role.FFN_NORM, dtype, index),
         dense=_ffn(file, (Role.FFN_GATE_UP, Role.FFN_DOWN), dtype, index),

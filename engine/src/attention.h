@@ -23,7 +23,7 @@ extern const cf_kv_ops cf_kv_ops_avx2[2]; /* f16, f32 */
 
 /* cos and sin of position * base^(-2i / head_dim), i < head_dim / 2. */
 void cf_rope_rotation(float *cosines, float *sines, uint32_t position, uint32_t head_dim, float base);
-/* out: in with pairs (i, i + head_dim / 2) rotated. */
+/* out: in with pairs (i, i + head_dim / 2) rotated; out may equal in. */
 void cf_rope_rotate(float *out, const float *in, const float *cosines, const float *sines, uint32_t head_dim);
 
 /*

@@ -28,6 +28,12 @@ void cf_exec_record_load(const cflow_session *session, cf_worker *worker, const 
                          const uint8_t *address, uint64_t bytes);
 /* exec_attention.c: this worker's heads of an attention core, for one token. */
 void cf_exec_attention(cflow_session *session, cf_worker *worker, const cf_op *op, int thread);
+/*
+ * One head of q or k [head_dim]: its norm, where the block has one (norm_role), then the rotation. cosines: of the
+ * token's position, sines behind them. out may equal head.
+ */
+void cf_exec_rotate_head(const cflow_session *session, cf_worker *worker, const cf_op *op, cflow_role norm_role,
+                         const float *cosines, const float *head, float *out);
 
 /* exec_batch.c: session->chunk tokens at once. */
 void cf_exec_batch(cflow_session *session, cf_worker *worker, int thread);
@@ -42,6 +48,16 @@ void cf_batch_experts(cflow_session *session, cf_worker *worker, uint32_t first,
 void cf_batch_store_keys(cflow_session *session, cf_worker *worker, const cf_op *op);
 /* After a barrier: this worker's share of all heads of all tokens. */
 void cf_batch_attention(cflow_session *session, cf_worker *worker, const cf_op *op, int thread);
+
+/* A vector that is normalised in `layer` has a mean square that is not finite. */
+static inline void cf_exec_not_finite(cf_worker *worker, uint32_t layer)
+{
+    /* Phases of delayed models mix layers: the lowest of the earliest token counts, not the first that was run. */
+    if (worker->slot < worker->bad_slot || (worker->slot == worker->bad_slot && layer < worker->bad_layer)) {
+        worker->bad_slot = worker->slot;
+        worker->bad_layer = layer;
+    }
+}
 
 /* ---- values ---- */
 

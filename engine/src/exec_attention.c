@@ -1,7 +1,24 @@
 /* exec_attention.c - the attention core of a plan: rotation, KV cache, and the heads of a worker. */
 #include "exec.h"
 
+#include "vector.h"
+
 #include <string.h>
+
+void cf_exec_rotate_head(const cflow_session *session, cf_worker *worker, const cf_op *op, cflow_role norm_role,
+                         const float *cosines, const float *head, float *out)
+{
+    const uint32_t head_dim = session->model->param[CFLOW_PARAM_HEAD_DIM];
+    const cf_tensor *norm = cf_model_find(session->model, op->block, norm_role);
+    if (norm != NULL) {
+        const float *gain = (const float *)(const void *)cf_tensor_data(session, norm);
+        if (!cf_vector_rmsnorm(out, head, gain, head_dim, session->model->rms_eps)) {
+            cf_exec_not_finite(worker, op->layer);
+        }
+        head = out;
+    }
+    cf_rope_rotate(out, head, cosines, cosines + head_dim / 2, head_dim);
+}
 
 void cf_exec_attention(cflow_session *session, cf_worker *worker, const cf_op *op, int thread)
 {
@@ -17,7 +34,6 @@ void cf_exec_attention(cflow_session *session, cf_worker *worker, const cf_op *o
     /* The current position's rows: every worker makes those it needs for itself, one of them also fills the cache. */
     float *query = worker->scores + session->context, *key = query + head_dim;
     uint8_t *key_row = (uint8_t *)(key + head_dim), *value_row = key_row + head_dim * sizeof(float);
-    const float *cosines = worker->rotation, *sines = cosines + head_dim / 2;
     uint32_t current = CF_NONE;
     for (uint64_t head = op->split[thread]; head < op->split[thread + 1]; head++) {
         const uint32_t kv_head = (uint32_t)head / shared;
@@ -25,7 +41,8 @@ void cf_exec_attention(cflow_session *session, cf_worker *worker, const cf_op *o
         uint8_t *cached_keys = (uint8_t *)session->kv.data + rows * row_bytes;
         uint8_t *cached_values = cached_keys + session->kv_half_bytes;
         if (current != kv_head) {
-            cf_rope_rotate(key, keys + (size_t)kv_head * head_dim, cosines, sines, head_dim);
+            cf_exec_rotate_head(session, worker, op, CFLOW_ROLE_ATTN_K_NORM, worker->rotation,
+                                keys + (size_t)kv_head * head_dim, key);
             ops->store(key_row, key, head_dim);
             ops->store(value_row, values + (size_t)kv_head * head_dim, head_dim);
             current = kv_head;
@@ -34,7 +51,8 @@ void cf_exec_attention(cflow_session *session, cf_worker *worker, const cf_op *o
             memcpy(cached_keys + session->position * row_bytes, key_row, row_bytes);
             memcpy(cached_values + session->position * row_bytes, value_row, row_bytes);
         }
-        cf_rope_rotate(query, queries + head * head_dim, cosines, sines, head_dim);
+        cf_exec_rotate_head(session, worker, op, CFLOW_ROLE_ATTN_Q_NORM, worker->rotation, queries + head * head_dim,
+                            query);
         cf_attention_head(ops, out + head * head_dim, query, cached_keys, cached_values, session->position, key_row,
                           value_row, head_dim, worker->scores);
         worker->counters[CFLOW_COUNTER_KV_BYTES] += 2 * (uint64_t)session->position * row_bytes;

@@ -24,7 +24,7 @@ void cf_batch_store_keys(cflow_session *session, cf_worker *worker, const cf_op 
     for (uint32_t head = 0; head < session->model->param[CFLOW_PARAM_KV_HEADS]; head++) {
         uint8_t *row =
             cached_keys_of(session, op, head) + ((size_t)session->position + worker->slot) * row_bytes_of(session);
-        cf_rope_rotate(key, keys + (size_t)head * head_dim, cosines, cosines + head_dim / 2, head_dim);
+        cf_exec_rotate_head(session, worker, op, CFLOW_ROLE_ATTN_K_NORM, cosines, keys + (size_t)head * head_dim, key);
         ops->store(row, key, head_dim);
         ops->store(row + session->kv_half_bytes, values + (size_t)head * head_dim, head_dim);
     }
@@ -46,8 +46,8 @@ void cf_batch_attention(cflow_session *session, cf_worker *worker, const cf_op *
         const size_t before = (size_t)session->position + worker->slot;
         const float *cosines = session->batch_rotation + (size_t)worker->slot * head_dim;
         float *out = cf_exec_floats(session, worker, op->output[0]) + (size_t)head * head_dim;
-        cf_rope_rotate(query, cf_exec_input(session, worker, op, 0) + (size_t)head * head_dim, cosines,
-                       cosines + head_dim / 2, head_dim);
+        cf_exec_rotate_head(session, worker, op, CFLOW_ROLE_ATTN_Q_NORM, cosines,
+                            cf_exec_input(session, worker, op, 0) + (size_t)head * head_dim, query);
         cf_attention_head(session->kv_ops, out, query, keys, values, before, keys + before * row_bytes,
                           values + before * row_bytes, head_dim, worker->scores);
         worker->counters[CFLOW_COUNTER_KV_BYTES] += 2 * (uint64_t)before * row_bytes;

@@ -37,12 +37,7 @@ static void run_norm(cflow_session *session, cf_worker *worker, const cf_op *op)
     const float *gain = (const float *)(const void *)cf_tensor_data(session, op->vector);
     const uint32_t d = session->model->param[CFLOW_PARAM_D_MODEL];
     if (!cf_vector_rmsnorm(normed, cf_exec_input(session, worker, op, 0), gain, d, session->model->rms_eps)) {
-        const uint32_t layer = op->layer == CF_NONE ? session->model->param[CFLOW_PARAM_LAYERS] : op->layer;
-        /* Phases of delayed models mix layers: the lowest of the earliest token counts, not the first that was run. */
-        if (worker->slot < worker->bad_slot || (worker->slot == worker->bad_slot && layer < worker->bad_layer)) {
-            worker->bad_slot = worker->slot;
-            worker->bad_layer = layer;
-        }
+        cf_exec_not_finite(worker, op->layer == CF_NONE ? session->model->param[CFLOW_PARAM_LAYERS] : op->layer);
     }
     prepare_act(session, worker, op->output[0], normed);
 }

@@ -159,8 +159,15 @@ static const role_rule ROLE_RULES[CFLOW_ROLE_COUNT] = {
     [CFLOW_ROLE_MOE_NORM] = {PLACE_BLOCK, 1, 1},     [CFLOW_ROLE_ROUTER] = {PLACE_BLOCK, 1, 0},
     [CFLOW_ROLE_REGISTER] = {PLACE_BLOCK, 1, 1},     [CFLOW_ROLE_OUTPUT_NORM] = {PLACE_MODEL, 1, 1},
     [CFLOW_ROLE_HEAD] = {PLACE_MODEL, 1, 0},         [CFLOW_ROLE_EXPERT_GATE_UP] = {PLACE_EXPERT, 2, 0},
-    [CFLOW_ROLE_EXPERT_DOWN] = {PLACE_EXPERT, 1, 0},
+    [CFLOW_ROLE_EXPERT_DOWN] = {PLACE_EXPERT, 1, 0}, [CFLOW_ROLE_ATTN_Q_NORM] = {PLACE_BLOCK, 1, 1},
+    [CFLOW_ROLE_ATTN_K_NORM] = {PLACE_BLOCK, 1, 1},
 };
+
+/* Tensors that a block may lack whatever the header says. */
+static int role_is_optional(uint32_t role)
+{
+    return role == CFLOW_ROLE_ATTN_QKV_BIAS || role == CFLOW_ROLE_ATTN_Q_NORM || role == CFLOW_ROLE_ATTN_K_NORM;
+}
 
 /* The shape that the header demands of a role; 0 when the model must not have it. */
 static int expected_shape(const cflow_model *model, uint32_t role, uint64_t rows[3], uint64_t *columns)
@@ -193,6 +200,10 @@ static int expected_shape(const cflow_model *model, uint32_t role, uint64_t rows
         return 1;
     case CFLOW_ROLE_ATTN_QKV_BIAS:
         rows[0] = q + 2 * kv;
+        return 1;
+    case CFLOW_ROLE_ATTN_Q_NORM:
+    case CFLOW_ROLE_ATTN_K_NORM:
+        rows[0] = p[CFLOW_PARAM_HEAD_DIM];
         return 1;
     case CFLOW_ROLE_ATTN_OUTPUT:
         *columns = q;
@@ -356,7 +367,7 @@ static int index_tensors(cflow_model *model)
     }
     for (uint32_t role = 0; role < CFLOW_ROLE_COUNT; role++) {
         uint64_t rows[3], columns;
-        if (role == CFLOW_ROLE_ATTN_QKV_BIAS || !expected_shape(model, role, rows, &columns)) {
+        if (role_is_optional(role) || !expected_shape(model, role, rows, &columns)) {
             continue;
         }
         const role_place place = ROLE_RULES[role].place;
@@ -372,6 +383,14 @@ static int index_tensors(cflow_model *model)
             } else if (cf_model_find(model, place == PLACE_MODEL ? CF_NONE : block, role) == NULL) {
                 return cf_fail(CFLOW_ERR_FORMAT, "%s: block %u lacks its tensor of role %u", model->path, block, role);
             }
+        }
+    }
+    for (uint32_t block = 0; block < blocks; block++) {
+        if ((cf_model_find(model, block, CFLOW_ROLE_ATTN_Q_NORM) == NULL) !=
+            (cf_model_find(model, block, CFLOW_ROLE_ATTN_K_NORM) == NULL)) {
+            return cf_fail(CFLOW_ERR_FORMAT,
+                           "%s: block %u has one of the tensors of role %d and %d; allowed: both or none", model->path,
+                           block, CFLOW_ROLE_ATTN_Q_NORM, CFLOW_ROLE_ATTN_K_NORM);
         }
     }
     return CFLOW_OK;

@@ -23,6 +23,7 @@ def write_random_model(
     tile_rows: int = 128,
     tile_cols: int = 256,
     qkv_bias: bool = False,
+    qk_norm: bool = False,
     tokenizer_json: str | None = None,
 ) -> Path:
     """Writes a model whose activations keep their scale: weights of deviation 1 / sqrt(columns), embedding 1,
@@ -33,7 +34,7 @@ def write_random_model(
     rng = np.random.default_rng(seed)
     by_role = types if isinstance(types, Mapping) else dict.fromkeys(Role, types)
     hparams = geometry.hyperparameters(tile_rows, tile_cols)
-    specs = model_specs(hparams, lambda role: by_role.get(role, Type.Q4_0), qkv_bias)
+    specs = model_specs(hparams, lambda role: by_role.get(role, Type.Q4_0), qkv_bias, qk_norm)
     with CflowWriter(path, hparams, specs, tokenizer_json, name=f"random {seed}") as writer:
         for spec in writer.specs:
             if spec.is_vector:

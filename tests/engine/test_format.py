@@ -113,17 +113,19 @@ def test_tensor_and_expert_tables(model: Path) -> None:
 
 @pytest.mark.parametrize("name", ["tiny_arch3", "tiny_arch5", "tiny_dense", "tiny_moe", "tiny_arch4"])
 @pytest.mark.parametrize("bias", [False, True])
-def test_reader_returns_what_was_written(tmp_path: Path, name: str, bias: bool) -> None:
+@pytest.mark.parametrize("qk_norm", [False, True])
+def test_reader_returns_what_was_written(tmp_path: Path, name: str, bias: bool, qk_norm: bool) -> None:
     geometry = Geometry.named(name)
-    path = write_random_model(tmp_path / "m.cflow", geometry, 5, Type.Q8_0, qkv_bias=bias)
+    path = write_random_model(tmp_path / "m.cflow", geometry, 5, Type.Q8_0, qkv_bias=bias, qk_norm=qk_norm)
     file = read_file(path)
     file.verify()
     assert file.hparams == geometry.hyperparameters()
     assert file.name == "random 5"
     assert file.tokenizer_json is None
-    specs = model_specs(file.hparams, lambda _: Type.Q8_0, bias)
+    specs = model_specs(file.hparams, lambda _: Type.Q8_0, bias, qk_norm)
     assert [entry.spec for entry in file.tensors] == specs
     assert (file.entry(Role.ATTN_QKV_BIAS, 0) is not None) == bias
+    assert (file.entry(Role.ATTN_K_NORM, 0) is not None) == qk_norm
     assert os.listdir(tmp_path) == ["m.cflow"]
 
 

@@ -118,6 +118,19 @@ def test_biases_tied_head_and_odd_tiles(folder: Path) -> None:
     check_against_reference(path, {}, q8_activations=0, kv_f32=1)
 
 
+@pytest.mark.parametrize("name", ["tiny_dense", "tiny_arch2_4_combined", "tiny_moe"])
+@pytest.mark.parametrize("bias", [False, True])
+def test_norms_of_q_and_k(folder: Path, name: str, bias: bool) -> None:
+    path = write_random_model(folder / "m.cflow", Geometry.named(name), 5, qkv_bias=bias, qk_norm=True)
+    check_against_reference(path, {}, q8_activations=0, kv_f32=1)
+    check_against_reference(path, {}, q8_activations=0, kv_f32=1, residency="copy", isa="scalar")
+    with Model(path) as model, Session(model, threads=3, prompt_batch=4) as session:
+        in_chunks = session.decode(PROMPT)
+        session.reset()
+        one_by_one = [session.decode([token]) for token in PROMPT][-1]
+    assert in_chunks.tobytes() == one_by_one.tobytes()
+
+
 @pytest.mark.parametrize("q8", [0, 1])
 def test_results_are_bit_identical_for_any_thread_count_fusion_and_residency(
     architecture: Path, q8: int

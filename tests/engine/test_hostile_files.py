@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from engine.enums import Param, Role, Type
 from engine.errors import CflowError, ChecksumError, FormatError
+from engine.format import read_file
 from engine.geometry import Geometry
 from engine.layout import EXPERT_ENTRY, HASH_OFFSET, HEADER_BYTES, PARAMS_OFFSET, TENSOR_ENTRY
 from engine.model import Model
@@ -170,6 +171,21 @@ def test_experts_of_a_block_that_differ_in_type(tmp_path: Path) -> None:
     (experts,) = struct.unpack_from("<Q", data, EXPERT_OFFSET)
     data = put(data, experts + EXPERT_ENTRY.size + 8, "Q", half + down_bytes)
     assert "the experts of a block have one type" in refusal(tmp_path, rehash(data))
+
+
+@pytest.mark.parametrize("dropped", ["blk.1.attn_q_norm", "blk.1.attn_k_norm"])
+def test_one_norm_of_q_and_k_without_the_other(tmp_path: Path, dropped: str) -> None:
+    geometry = replace(Geometry.named("tiny_dense"), layers=2, blocks=2)
+    data = write_random_model(tmp_path / "m.cflow", geometry, 1, qk_norm=True).read_bytes()
+    (count,) = struct.unpack_from("<I", data, 32)
+    entries = [data[TABLE + 128 * i : TABLE + 128 * (i + 1)] for i in range(count)]
+    kept = [entry for entry in entries if entry[80:].rstrip(b"\0").decode() != dropped]
+    assert len(kept) == count - 1
+    data = data[:TABLE] + b"".join(kept) + data[TABLE + 128 * (count - 1) :]
+    hostile = rehash(put(data, 32, "I", count - 1))
+    assert "block 1 has one of the tensors of role 15 and 16" in refusal(tmp_path, hostile)
+    with pytest.raises(FormatError, match=r"blk\.1\.attn_[qk]_norm: comes without its pair"):
+        read_file(tmp_path / "hostile.cflow")
 
 
 def test_a_schedule_of_hours_is_refused(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ TOKENS = [3, 130, 0, 77, 77, 12]
 class Loader(Protocol):
     """A random model of mixed types; the same call gives the same weights."""
 
-    def __call__(self, geometry: Geometry, bias: bool = False) -> Weights: ...
+    def __call__(self, geometry: Geometry, bias: bool = False, qk_norm: bool = False) -> Weights: ...
 
 
 @pytest.fixture(scope="module")
@@ -38,8 +38,8 @@ def weights_of(tmp_path_factory: pytest.TempPathFactory) -> Loader:
     folder = tmp_path_factory.mktemp("models")
 
     @cache
-    def load(geometry: Geometry, bias: bool = False) -> Weights:
-        return load_weights(write_random_model(folder / "m.cflow", geometry, 1, types, 48, 96, bias))
+    def load(geometry: Geometry, bias: bool = False, qk_norm: bool = False) -> Weights:
+        return load_weights(write_random_model(folder / "m.cflow", geometry, 1, types, 48, 96, bias, qk_norm))
 
     return load
 
@@ -109,6 +109,8 @@ class WholeSequence:
             wide, narrow = q.shape[1], k.shape[1]
             q, k, v = q + b.qkv_bias[:wide], k + b.qkv_bias[wide:][:narrow], v + b.qkv_bias[wide + narrow :]
         q, k, v = (m.reshape(len(x), -1, self.h.head_dim) for m in (q, k, v))
+        if b.query_norm is not None and b.key_norm is not None:
+            q, k = self.norm(q, b.query_norm), self.norm(k, b.key_norm)
         share = self.h.heads // self.h.kv_heads
         keys, values = self.rotate(k).repeat(share, axis=1), v.repeat(share, axis=1)
         scores = np.einsum("thc,shc->hts", self.rotate(q), keys) * self.h.head_dim**-0.5
@@ -150,10 +152,10 @@ def distance(found: NDArray[np.floating], wanted: NDArray[np.floating]) -> float
 
 
 @pytest.mark.parametrize("name", TINY)
-@pytest.mark.parametrize("bias", [False, True])
-def test_equals_the_whole_sequence(weights_of: Loader, name: str, bias: bool) -> None:
+@pytest.mark.parametrize(("bias", "qk_norm"), [(False, False), (True, False), (False, True), (True, True)])
+def test_equals_the_whole_sequence(weights_of: Loader, name: str, bias: bool, qk_norm: bool) -> None:
     """Token by token with the cache, in one call and in several, gives the masked whole-sequence result."""
-    weights = weights_of(Geometry.named(name), bias=bias)
+    weights = weights_of(Geometry.named(name), bias, qk_norm)
     wanted = WholeSequence(weights).logits(TOKENS)
     reference = Reference(weights)
     assert distance(reference.decode(TOKENS), wanted[-1]) < 1e-12

@@ -98,6 +98,26 @@ def test_codes_are_symmetric_about_eight(tmp_path: Path) -> None:
     assert counts[8] > 1.5 * counts[1:8].max()
 
 
+def test_biases_are_random_and_norms_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shape = Geometry.parse("tiny_dense,qkv_bias=1,qk_norm=1,head_dim=320,layers=2")
+    synthesise(tmp_path / "m", shape, 3)
+    monkeypatch.setattr(synth, "WINDOW_BYTES", 4096)  # cuts through the biases
+    synthesise(tmp_path / "n", shape, 3)
+    assert (tmp_path / "m").read_bytes() == (tmp_path / "n").read_bytes()
+    file = read_file(tmp_path / "m")
+    biases = []
+    for block in range(2):
+        entry = file.entry(Role.ATTN_QKV_BIAS, block)
+        assert entry is not None
+        biases.append(file.data(entry).view(np.float32)[: entry.spec.part_rows[0]])
+        for role in (Role.ATTN_Q_NORM, Role.ATTN_K_NORM):
+            norm = file.entry(role, block)
+            assert norm is not None
+            assert file.data(norm).view(np.float32)[:320].tolist() == [1.0] * 320
+    assert np.std(biases) == pytest.approx(0.5, rel=0.05)
+    assert abs(np.corrcoef(*biases)[0, 1]) < 0.1
+
+
 def test_gains_are_one_and_registers_zero(tmp_path: Path) -> None:
     synthesise(tmp_path / "m", TINY, 3)
     file = read_file(tmp_path / "m")
