@@ -7,11 +7,12 @@ import typer
 
 from cli.console import mb, message, progress_bar
 from engine.convert_gguf import convert as convert_gguf
+from engine.gguf_names import ARCHITECTURES
 from engine.tiles import TileShape, type_named
 
 
 def convert(
-    source: Annotated[Path, typer.Argument(help="A GGUF file of architecture llama.")],
+    source: Annotated[Path, typer.Argument(help=f"A GGUF file of architecture {', '.join(ARCHITECTURES)}.")],
     target: Annotated[Path, typer.Argument(help="The .cflow file to write; replaced when it exists.")],
     quantize: Annotated[
         str | None, typer.Option(help="Quantise f16 and f32 matrices to q4_0, q4_1 or q8_0.")
@@ -19,7 +20,11 @@ def convert(
     tile_rows: Annotated[int, typer.Option(help="Rows of a tile, a multiple of 16.")] = 128,
     tile_cols: Annotated[int, typer.Option(help="Columns of a tile, a multiple of 32.")] = 256,
 ) -> None:
-    """Convert a GGUF model, block for block; the tokenizer is carried along."""
+    """Convert a GGUF model, block for block; the tokenizer is carried along.
+
+    Dense and with experts. What the engine would compute otherwise than the file asks (K-quants, scaled
+    rotary embeddings, sliding windows, shared experts ...) is refused by name.
+    """
     kind = None if quantize is None else type_named(quantize)
     with progress_bar(f"converting {source.name}") as progress:
         done = convert_gguf(
@@ -27,4 +32,5 @@ def convert(
         )
     if done.tokenizer_note:
         message(f"note: no tokenizer is carried along: {done.tokenizer_note}")
-    print(f"{target}: {done.name}, {done.tensors} tensors, {mb(done.file_bytes)}")
+    tensors = f"{done.tensors} tensors, {mb(done.file_bytes)}"
+    print(f"{target}: {done.name}, architecture {done.architecture}, {tensors}")

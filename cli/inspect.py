@@ -9,6 +9,7 @@ import typer
 
 from cli.console import JsonOption, mb, print_json
 from engine.enums import Activation, Architecture, Route
+from engine.layout import OPTIONAL_ROLES
 from engine.model import Model, Tensor
 
 _WORDS = {"architecture": Architecture, "route": Route, "activation": Activation}
@@ -34,6 +35,7 @@ def inspect(
                     "file_bytes": model.file_bytes,
                     "verified": verify,
                     "tokenizer": model.tokenizer_json is not None,
+                    "optional_tensors": _optional(found),
                     "params": params,
                     "weights": sum(tensor.weights for tensor in found),
                     "tensors": [_tensor_json(tensor) for tensor in found],
@@ -44,6 +46,7 @@ def inspect(
         for name, value in params.items():
             print(f"  {name:<18} {value}")
         print(f"  {'tokenizer':<18} {'yes' if model.tokenizer_json else 'no'}")
+        print(f"  {'optional tensors':<18} {', '.join(_optional(found)) or 'none'}")
         _print_types(found)
         if tensors:
             for tensor in found:
@@ -65,6 +68,11 @@ def _params(model: Model) -> dict[str, Any]:
         "bos": model.bos,
         "eos": model.eos,
     }
+
+
+def _optional(tensors: list[Tensor]) -> list[str]:
+    """Roles of tensors that no parameter announces: biases of q, k and v; norms of q and k."""
+    return sorted({tensor.role.name.lower() for tensor in tensors if tensor.role in OPTIONAL_ROLES})
 
 
 def _tensor_json(tensor: Tensor) -> dict[str, Any]:

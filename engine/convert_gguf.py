@@ -1,12 +1,11 @@
-"""GGUF to .cflow for architecture `llama`, dense and with experts, block for block.
+"""GGUF to .cflow, block for block, for the architectures of `engine.gguf_names`.
 
 Nothing is requantised unless asked for: blocks are rearranged into tiles, so that the conversion is lossless.
-A GGUF of this architecture stores the rows of q and k for rotary pairs of adjacent elements (2i, 2i + 1); the
-engine rotates the pairs (i, i + head_dim / 2), so the rows of each head are put into that order, which
+A GGUF of architecture llama stores the rows of q and k for rotary pairs of adjacent elements (2i, 2i + 1);
+the engine rotates the pairs (i, i + head_dim / 2), so the rows of each head are put into that order, which
 changes no value.
 
-A llama layer with experts has no dense feed-forward network; its `ffn_norm` is the norm of the experts. The
-router takes a softmax over all logits and renormalises over the chosen experts.
+A layer with experts has no dense feed-forward network; its `ffn_norm` is the norm of the experts.
 """
 
 from __future__ import annotations
@@ -18,22 +17,19 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from engine.enums import Activation, Role, Type
-from engine.errors import ArgumentError, FormatError, UnsupportedError
+from engine.enums import Role, Type
+from engine.errors import ArgumentError, UnsupportedError
 from engine.format import CflowWriter
-from engine.gguf_names import NAMES, ROTATED_PARTS, half_split_order
+from engine.gguf_hyperparameters import architecture_of, read_hyperparameters
+from engine.gguf_names import NAMES, ROTATED_PARTS, GgufArchitecture, half_split_order
 from engine.gguf_source import GgufSource
 from engine.hyperparameters import Hyperparameters
 from engine.layout import TensorSpec, model_specs, tensor_spec
 from engine.tiles import Bytes, TileShape, dequantise, pack, quantise
 from engine.tokenizer import FEED_IDS_HINT, GgufVocabulary, Tokenizer, from_gguf
 
-ARCHITECTURES = ("llama",)
-
 #: Tensors that carry no weights of the model: precomputed tables that the engine derives itself.
 IGNORED_SUFFIXES = ("attn_rot_embd",)
-
-_EXPERT_ROLES = (Role.EXPERT_GATE_UP, Role.EXPERT_DOWN)
 
 
 @dataclass(frozen=True)
@@ -42,6 +38,7 @@ class Conversion:
 
     path: Path
     name: str
+    architecture: str
     tensors: int
     file_bytes: int
     tokenizer_note: str
@@ -63,11 +60,11 @@ def convert(
     stays.
     """
     source = GgufSource(source_path)
-    hparams = _hyperparameters(source, tile_shape or TileShape())
+    architecture = architecture_of(source)
+    hparams = read_hyperparameters(source, architecture, tile_shape or TileShape())
     tokenizer, note = _tokenizer(source, hparams)
     name = source.value("general.name", str, default=source_path.stem)
-    plan = _Plan(source, hparams, quantize)
-    plan.check_names()
+    plan = _Plan(source, architecture, hparams, quantize)
     specs = plan.specs()
     with CflowWriter(
         target_path, hparams, specs, tokenizer.to_json() if tokenizer else None, _shortened(name)
@@ -81,44 +78,51 @@ def convert(
             if progress is not None:
                 progress(done, total)
         file_bytes = writer.layout.file_bytes
-    return Conversion(target_path, name, len(specs), file_bytes, note)
+    return Conversion(target_path, name, architecture.name, len(specs), file_bytes, note)
 
 
 class _Plan:
     """Which GGUF tensors make up each tensor of the file, in which type, and their bytes."""
 
-    def __init__(self, source: GgufSource, hparams: Hyperparameters, quantize: Type | None) -> None:
+    def __init__(
+        self,
+        source: GgufSource,
+        architecture: GgufArchitecture,
+        hparams: Hyperparameters,
+        quantize: Type | None,
+    ) -> None:
         self._source = source
+        self._architecture = architecture
         self._hparams = hparams
         self._quantize = quantize
         if quantize not in (None, Type.Q4_0, Type.Q4_1, Type.Q8_0):
             raise ArgumentError(f"quantize is {quantize.name.lower()}, must be q4_0, q4_1 or q8_0")
 
-    def check_names(self) -> None:
-        """Raises UnsupportedError for a tensor that this conversion would silently leave out."""
-        known = {
-            name.format(b=block)
-            for role, names in NAMES.items()
-            for name in names
-            for block in range(self._hparams.blocks)
-            if self._hparams.experts or role not in (*_EXPERT_ROLES, Role.ROUTER)
-        }
-        for name in self._source.tensor_names:
-            if name not in known and not name.removesuffix(".weight").endswith(IGNORED_SUFFIXES):
-                raise UnsupportedError(
-                    f"{self._source.path}: tensor {name} belongs to no supported part of a llama model"
-                )
-
     def specs(self) -> list[TensorSpec]:
-        """All tensors of the file; each takes the type of its source, or `quantize` for f16 and f32 ones."""
-        bias = self._source.has(NAMES[Role.ATTN_QKV_BIAS][0].format(b=0))
-        shapes = model_specs(self._hparams, lambda role: Type.F32, qkv_bias=bias)
+        """All tensors of the file; each takes the type of its source, or `quantize` for f16 and f32 ones.
+
+        Raises UnsupportedError for a tensor of the source that this conversion would leave out.
+        """
+        bias = self._architecture.qkv_bias
+        if bias is None:
+            bias = self._source.has(NAMES[Role.ATTN_QKV_BIAS][0].format(b=0))
+        shapes = model_specs(self._hparams, lambda role: Type.F32, bias, self._architecture.qk_norm)
+        self._check_names(shapes)
         specs = []
         for spec in shapes:
             plain = spec.is_vector or spec.role is Role.ROUTER
             kind = Type.F32 if plain else self._kind(spec)
             specs.append(tensor_spec(self._hparams, spec.role, kind, spec.block, spec.expert))
         return specs
+
+    def _check_names(self, specs: list[TensorSpec]) -> None:
+        known = {name for spec in specs for name in self._names(spec)}
+        for name in self._source.tensor_names:
+            if name not in known and not name.removesuffix(".weight").endswith(IGNORED_SUFFIXES):
+                raise UnsupportedError(
+                    f"{self._source.path}: tensor {name} belongs to no supported part of a "
+                    f"{self._architecture.name} model"
+                )
 
     def _kind(self, spec: TensorSpec) -> Type:
         kinds = {name: self._source.kind(name) for name in self._names(spec)}
@@ -150,8 +154,14 @@ class _Plan:
         h = self._hparams
         sizes = (h.heads * h.head_dim, h.kv_heads * h.head_dim, h.kv_heads * h.head_dim)
         parts = [self._source.vector(name, size) for name, size in zip(self._names(spec), sizes, strict=True)]
-        rotated = [part[half_split_order(part.size, h.head_dim)] for part in parts[:ROTATED_PARTS]]
-        return np.concatenate([*rotated, *parts[ROTATED_PARTS:]])
+        for index, part in enumerate(parts):
+            if self._is_reordered(index):
+                parts[index] = part[half_split_order(part.size, h.head_dim)]
+        return np.concatenate(parts)
+
+    def _is_reordered(self, part: int) -> bool:
+        """Whether the rows of this part of q, k and v change their order."""
+        return self._architecture.adjacent_pairs and part < ROTATED_PARTS
 
     def _matrix(self, spec: TensorSpec, index: int, name: str, rows: int) -> Bytes:
         """GGUF rows, uint8 [rows, row bytes], of one part in the type of `spec`."""
@@ -163,82 +173,9 @@ class _Plan:
         if kind is not spec.kind:
             values = dequantise(part, kind)
             part = values.view(np.uint8) if spec.kind is Type.F32 else quantise(values, spec.kind)
-        if spec.role is Role.ATTN_QKV and index < ROTATED_PARTS:
+        if spec.role is Role.ATTN_QKV and self._is_reordered(index):
             part = part[half_split_order(rows, self._hparams.head_dim)]
         return np.ascontiguousarray(part)
-
-
-def _hyperparameters(source: GgufSource, shape: TileShape) -> Hyperparameters:
-    architecture = source.value("general.architecture", str)
-    if architecture not in ARCHITECTURES:
-        raise UnsupportedError(
-            f"{source.path}: architecture {architecture!r} is not supported; these work: "
-            f"{', '.join(ARCHITECTURES)} (dense and with experts)"
-        )
-    d_model = source.value("llama.embedding_length", int)
-    heads = source.value("llama.attention.head_count", int)
-    if heads < 1:
-        raise FormatError(f"{source.path}: llama.attention.head_count is {heads}, must be at least 1")
-    head_dim = source.value("llama.attention.key_length", int, default=d_model // heads)
-    _refuse_unsupported_rope(source, head_dim)
-    experts = source.value("llama.expert_count", int, default=0)
-    hidden = source.value("llama.feed_forward_length", int)
-    expert_hidden = source.value("llama.expert_feed_forward_length", int, default=hidden) if experts else 0
-    layers = source.value("llama.block_count", int)
-    has_ids = source.value("tokenizer.ggml.model", str, default="none") != "none"
-    try:
-        return Hyperparameters(
-            layers=layers,
-            blocks=layers,
-            d_model=d_model,
-            heads=heads,
-            kv_heads=source.value("llama.attention.head_count_kv", int, default=heads),
-            head_dim=head_dim,
-            ffn_hidden=0 if experts else hidden,
-            experts=experts,
-            experts_per_token=source.value("llama.expert_used_count", int) if experts else 0,
-            expert_hidden=expert_hidden,
-            vocab=_vocabulary_size(source),
-            context=source.value("llama.context_length", int),
-            activation=Activation.SWIGLU,
-            norm_topk=True,
-            tile_rows=shape.rows,
-            tile_cols=shape.cols,
-            rms_eps=source.value("llama.attention.layer_norm_rms_epsilon", float),
-            rope_base=source.value("llama.rope.freq_base", float, default=10000.0),
-            tied_head=not source.has(NAMES[Role.HEAD][0]),
-            bos=source.optional_int("tokenizer.ggml.bos_token_id") if has_ids else None,
-            eos=source.optional_int("tokenizer.ggml.eos_token_id") if has_ids else None,
-        )
-    except ArgumentError as error:
-        raise FormatError(f"{source.path}: {error}") from error
-
-
-def _refuse_unsupported_rope(source: GgufSource, head_dim: int) -> None:
-    rotated = source.value("llama.rope.dimension_count", int, default=head_dim)
-    if rotated != head_dim:
-        raise UnsupportedError(
-            f"{source.path}: llama.rope.dimension_count is {rotated}; only whole heads ({head_dim}) work"
-        )
-    scaling = source.value("llama.rope.scaling.type", str, default="none")
-    if scaling != "none" or source.has("rope_freqs.weight"):
-        found = f"llama.rope.scaling.type {scaling!r}" if scaling != "none" else "tensor rope_freqs.weight"
-        raise UnsupportedError(f"{source.path}: {found}: scaled rotary embeddings are not supported")
-    value_dim = source.value("llama.attention.value_length", int, default=head_dim)
-    if value_dim != head_dim:
-        raise UnsupportedError(
-            f"{source.path}: llama.attention.value_length is {value_dim}; only key_length ({head_dim}) works"
-        )
-
-
-def _vocabulary_size(source: GgufSource) -> int:
-    tokens = source.value("tokenizer.ggml.tokens", list, default=[])
-    size: int = source.value("llama.vocab_size", int, default=len(tokens))
-    if tokens and len(tokens) != size:
-        raise FormatError(
-            f"{source.path}: llama.vocab_size is {size}, but tokenizer.ggml.tokens has {len(tokens)}"
-        )
-    return size
 
 
 def _tokenizer(source: GgufSource, hparams: Hyperparameters) -> tuple[Tokenizer | None, str]:

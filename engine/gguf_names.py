@@ -1,6 +1,11 @@
-"""GGUF architectures: the names of their tensors and the order of their rows, for import and export."""
+"""GGUF architectures: what their layers have, and the names and row order of their tensors.
+
+Shared by import and export. What an architecture is comes from llama.cpp, whose format this is.
+"""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +18,8 @@ NAMES: dict[Role, tuple[str, ...]] = {
     Role.ATTN_NORM: ("blk.{b}.attn_norm.weight",),
     Role.ATTN_QKV: ("blk.{b}.attn_q.weight", "blk.{b}.attn_k.weight", "blk.{b}.attn_v.weight"),
     Role.ATTN_QKV_BIAS: ("blk.{b}.attn_q.bias", "blk.{b}.attn_k.bias", "blk.{b}.attn_v.bias"),
+    Role.ATTN_Q_NORM: ("blk.{b}.attn_q_norm.weight",),
+    Role.ATTN_K_NORM: ("blk.{b}.attn_k_norm.weight",),
     Role.ATTN_OUTPUT: ("blk.{b}.attn_output.weight",),
     Role.FFN_NORM: ("blk.{b}.ffn_norm.weight",),
     Role.FFN_GATE_UP: ("blk.{b}.ffn_gate.weight", "blk.{b}.ffn_up.weight"),
@@ -24,6 +31,38 @@ NAMES: dict[Role, tuple[str, ...]] = {
     Role.EXPERT_GATE_UP: ("blk.{b}.ffn_gate_exps.weight", "blk.{b}.ffn_up_exps.weight"),
     Role.EXPERT_DOWN: ("blk.{b}.ffn_down_exps.weight",),
 }
+
+
+@dataclass(frozen=True)
+class GgufArchitecture:
+    """A `general.architecture`.
+
+    A layer has a dense network or experts, never both; `dense`, `experts`: which of them a model may have.
+    """
+
+    name: str
+    adjacent_pairs: bool
+    """The rows of q and k are for rotary pairs of adjacent elements (2i, 2i + 1); else, as in the engine,
+    for pairs (i, i + head_dim / 2)."""
+    dense: bool
+    experts: bool
+    qkv_bias: bool | None
+    """Whether q, k and v have biases; None: a model may have them."""
+    qk_norm: bool
+    """Whether each head of q and k is normed before the rotation."""
+
+
+#: All that can be read and written. Experts: softmax over all logits, renormalised over the chosen.
+ARCHITECTURES: dict[str, GgufArchitecture] = {
+    architecture.name: architecture
+    for architecture in (
+        GgufArchitecture("llama", True, True, True, None, False),
+        GgufArchitecture("qwen2", False, True, False, True, False),
+        GgufArchitecture("qwen3", False, True, False, False, True),
+        GgufArchitecture("qwen3moe", False, False, True, False, True),
+    )
+}
+
 #: Of the parts q, k and v those whose rows rotary embeddings pair: q and k.
 ROTATED_PARTS = 2
 

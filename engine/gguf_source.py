@@ -69,6 +69,11 @@ class GgufSource:
         """All tensors, in file order."""
         return list(self._tensors)
 
+    @property
+    def keys(self) -> list[str]:
+        """All metadata keys, in file order."""
+        return list(self._metadata)
+
     def has(self, name: str) -> bool:
         """Whether there is a tensor called `name`."""
         return name in self._tensors

@@ -8,7 +8,7 @@ import pytest
 from engine.format import read_file
 from engine.geometry import Geometry
 from tests.cli.conftest import Cflow
-from tests.engine.gguf_files import LlamaGguf
+from tests.engine.gguf_files import RELATIVES, LlamaGguf
 
 
 def test_synth_by_name_and_numbers(cflow: Cflow, tmp_path: Path) -> None:
@@ -127,6 +127,25 @@ def test_inspect_json(cflow: Cflow, moe: Path) -> None:
     matrices = [tensor for tensor in found["tensors"] if tensor["columns"] > 1]
     assert sum(sum(t["rows"]) * t["columns"] for t in matrices) == shape.parameters
     assert {tensor["type"] for tensor in matrices} == {"q4_0", "f32"}
+
+
+@pytest.mark.parametrize(
+    ("relative", "found"),
+    [
+        ("llama with experts", []),
+        ("qwen2", ["attn_qkv_bias"]),
+        ("qwen3moe", ["attn_k_norm", "attn_q_norm"]),
+    ],
+)
+def test_optional_tensors_are_told(cflow: Cflow, tmp_path: Path, relative: str, found: list[str]) -> None:
+    model = LlamaGguf(**RELATIVES[relative])
+    target = tmp_path / "m.cflow"
+    outcome = cflow("convert", model.write(tmp_path / "m.gguf"), target)
+    assert f"architecture {model.architecture}" in outcome.out
+    assert json.loads(cflow("inspect", target, "--json").out)["optional_tensors"] == found
+    text = cflow("inspect", target, "--tensors", "--verify").out
+    assert f"optional tensors   {', '.join(found) or 'none'}" in text
+    assert all(f"blk.1.{name} " in text for name in found)
 
 
 def test_inspect_prints_parameters_and_tensors(cflow: Cflow, llama: Path) -> None:

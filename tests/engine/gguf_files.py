@@ -1,4 +1,4 @@
-"""Small GGUF files of architecture llama, whole or spoilt on purpose."""
+"""Small GGUF files of architecture llama and its relatives, whole or spoilt on purpose."""
 
 from __future__ import annotations
 
@@ -21,22 +21,40 @@ MERGES = ["t h", "th e", "Ġ the"]
 END = VOCAB.index("<|end|>")
 
 
+#: Arguments of `LlamaGguf` for each relative of llama.
+RELATIVES: dict[str, dict[str, Any]] = {
+    "llama with biases": {"bias": True},
+    "llama with experts": {"experts": 3},
+    "qwen2": {"architecture": "qwen2", "bias": True},
+    "qwen3": {"architecture": "qwen3", "qk_norm": True, "head_dim": 32, "tied": False},
+    "qwen3moe": {"architecture": "qwen3moe", "qk_norm": True, "head_dim": 32, "experts": 3},
+}
+
+
 @dataclass
 class LlamaGguf:
-    """Metadata and tensors of a random model; both may be edited before `write`.
+    """Metadata and tensors of a random model of architecture llama or a relative; both may be edited before
+    `write`.
 
     A tensor is (type, rows): for quantised types uint8 [..., row bytes], else values.
     """
+
+    architecture: str = "llama"
 
     layers: int = 2
     d_model: int = 64
     heads: int = 4
     kv_heads: int = 2
+    head_dim: int | None = None
+    """d_model / heads, and no key in the file, when None."""
     hidden: int = 96
     experts: int = 0
     kind: Type = Type.Q4_0
     tied: bool = True
     bias: bool = False
+    qk_norm: bool = False
+    rope_base: float = 10000.0
+    eps: float = 1e-5
     seed: int = 0
     metadata: dict[str, Any] = field(default_factory=dict)
     tensors: dict[str, tuple[GGMLQuantizationType, npt.NDArray[Any]]] = field(default_factory=dict)
@@ -44,17 +62,17 @@ class LlamaGguf:
     def __post_init__(self) -> None:
         self._rng = np.random.default_rng(self.seed)
         self.metadata = {
-            "general.architecture": "llama",
+            "general.architecture": self.architecture,
             "general.name": "test model",
-            "llama.block_count": self.layers,
-            "llama.context_length": 64,
-            "llama.embedding_length": self.d_model,
-            "llama.feed_forward_length": self.hidden,
-            "llama.attention.head_count": self.heads,
-            "llama.attention.head_count_kv": self.kv_heads,
-            "llama.attention.layer_norm_rms_epsilon": 1e-5,
-            "llama.rope.freq_base": 10000.0,
-            "llama.vocab_size": len(VOCAB),
+            f"{self.architecture}.block_count": self.layers,
+            f"{self.architecture}.context_length": 64,
+            f"{self.architecture}.embedding_length": self.d_model,
+            f"{self.architecture}.feed_forward_length": self.hidden,
+            f"{self.architecture}.attention.head_count": self.heads,
+            f"{self.architecture}.attention.head_count_kv": self.kv_heads,
+            f"{self.architecture}.attention.layer_norm_rms_epsilon": self.eps,
+            f"{self.architecture}.rope.freq_base": self.rope_base,
+            f"{self.architecture}.vocab_size": len(VOCAB),
             "tokenizer.ggml.model": "gpt2",
             "tokenizer.ggml.pre": "smollm",
             "tokenizer.ggml.tokens": list(VOCAB),
@@ -62,7 +80,10 @@ class LlamaGguf:
             "tokenizer.ggml.merges": list(MERGES),
             "tokenizer.ggml.eos_token_id": END,
         }
-        head_dim = self.d_model // self.heads
+        head_dim = self.head_dim or self.d_model // self.heads
+        if self.head_dim is not None:
+            self.metadata[f"{self.architecture}.attention.key_length"] = head_dim
+            self.metadata[f"{self.architecture}.attention.value_length"] = head_dim
         self.matrix("token_embd.weight", len(VOCAB), self.d_model)
         if not self.tied:
             self.matrix("output.weight", len(VOCAB), self.d_model)
@@ -73,7 +94,9 @@ class LlamaGguf:
                 self.matrix(f"{name}attn_{part}.weight", heads * head_dim, self.d_model)
                 if self.bias:
                     self.vector(f"{name}attn_{part}.bias", heads * head_dim)
-            self.matrix(f"{name}attn_output.weight", self.d_model, self.d_model)
+                if self.qk_norm and part != "v":
+                    self.vector(f"{name}attn_{part}_norm.weight", head_dim)
+            self.matrix(f"{name}attn_output.weight", self.d_model, self.heads * head_dim)
             self.vector(f"{name}attn_norm.weight", self.d_model)
             self.vector(f"{name}ffn_norm.weight", self.d_model)
             if self.experts:
@@ -83,8 +106,10 @@ class LlamaGguf:
                 self.matrix(f"{name}ffn_up.weight", self.hidden, self.d_model)
                 self.matrix(f"{name}ffn_down.weight", self.d_model, self.hidden)
         if self.experts:
-            self.metadata["llama.expert_count"] = self.experts
-            self.metadata["llama.expert_used_count"] = 2
+            self.metadata[f"{self.architecture}.expert_count"] = self.experts
+            self.metadata[f"{self.architecture}.expert_used_count"] = 2
+            if self.architecture == "qwen3moe":
+                self.metadata["qwen3moe.expert_feed_forward_length"] = self.hidden
 
     def _experts(self, name: str) -> None:
         self.matrix(f"{name}ffn_gate_inp.weight", self.experts, self.d_model, Type.F32)

@@ -1,5 +1,6 @@
 """GGUF to .cflow: every block arrives where it belongs, and what cannot be converted is named."""
 
+from contextlib import nullcontext
 from pathlib import Path
 
 import gguf
@@ -15,7 +16,7 @@ from engine.gguf_names import adjacent_order, half_split_order
 from engine.gguf_source import GgufSource
 from engine.tiles import TileShape, dequantise, dequantise_tiles, unpack
 from engine.tokenizer import Tokenizer
-from tests.engine.gguf_files import END, VOCAB, LlamaGguf
+from tests.engine.gguf_files import END, RELATIVES, VOCAB, LlamaGguf
 
 
 def converted(model: LlamaGguf, tmp_path: Path, **options: object) -> CflowFile:
@@ -224,9 +225,9 @@ def _spoil(key: str, value: object) -> LlamaGguf:
     [
         (
             "general.architecture",
-            "qwen3moe",
+            "gemma3",
             UnsupportedError,
-            "'qwen3moe' is not supported; these work: llama",
+            "'gemma3' is not supported; these work: llama, qwen2, qwen3, qwen3moe",
         ),
         ("llama.block_count", None, FormatError, "llama.block_count is missing"),
         ("llama.embedding_length", 63, FormatError, "model.gguf: d_model is 63"),
@@ -237,7 +238,17 @@ def _spoil(key: str, value: object) -> LlamaGguf:
         ("llama.block_count", 3, FormatError, r"tensor blk\.2\.\S+ is missing"),
         ("llama.block_count", 1, UnsupportedError, r"tensor blk\.1\.\S+ belongs to no supported part"),
         ("llama.rope.dimension_count", 8, UnsupportedError, "dimension_count is 8"),
-        ("llama.rope.scaling.type", "yarn", UnsupportedError, "scaling.type 'yarn'"),
+        ("llama.rope.scaling.type", "yarn", UnsupportedError, "scaling.type is 'yarn'; only 'none' works"),
+        ("llama.rope.scaling.factor", 4.0, UnsupportedError, "scaling.factor is 4.0; only 0.0 or 1.0 works"),
+        ("llama.rope.scaling.yarn_log_multiplier", 0.1, UnsupportedError, "key llama.rope.scaling.yarn_log"),
+        ("llama.expert_weights_scale", 2.5, UnsupportedError, "expert_weights_scale is 2.5"),
+        ("llama.expert_gating_func", 2, UnsupportedError, "expert_gating_func is 2; only 1 works"),
+        ("llama.expert_weights_norm", False, UnsupportedError, "expert_weights_norm is False"),
+        ("llama.attention.sliding_window", 4096, UnsupportedError, "sliding_window is 4096; only 0 works"),
+        ("llama.attention.value_length", 8, UnsupportedError, "value_length is 8; only whole heads"),
+        ("llama.something_new", 1, UnsupportedError, "key llama.something_new is not supported"),
+        ("llama.rope.freq_base", 10000, FormatError, "freq_base is a int, float is needed"),
+        ("llama.context_length", None, FormatError, "context_length is missing"),
         ("llama.vocab_size", 7, FormatError, "vocab_size is 7, but tokenizer.ggml.tokens has"),
         ("llama.expert_count", 4, FormatError, "expert_used_count is missing"),
         ("tokenizer.ggml.eos_token_id", 10**6, FormatError, "eos is 1000000"),
@@ -250,6 +261,91 @@ def test_what_cannot_be_converted_is_named(
     with pytest.raises(error, match=fault):
         convert(source, tmp_path / "model.cflow")
     assert [path.name for path in tmp_path.iterdir()] == ["model.gguf"]
+
+
+@pytest.mark.parametrize(
+    ("relative", "key", "value", "error", "fault"),
+    [
+        ("qwen2", "expert_count", 4, UnsupportedError, "qwen2.expert_count is 4; only 0 works"),
+        ("qwen3moe", "expert_count", 0, FormatError, "qwen3moe.expert_count is 0 or missing"),
+        (
+            "qwen3moe",
+            "expert_feed_forward_length",
+            None,
+            FormatError,
+            "expert_feed_forward_length is missing",
+        ),
+        ("qwen3moe", "expert_shared_count", 1, UnsupportedError, "expert_shared_count is 1; only 0 works"),
+        ("qwen3", "rope.dimension_count", 16, UnsupportedError, r"count is 16; only whole heads \(32\)"),
+    ],
+)
+def test_what_cannot_be_converted_of_relatives(
+    tmp_path: Path, relative: str, key: str, value: object, error: type[Exception], fault: str
+) -> None:
+    model = LlamaGguf(**RELATIVES[relative])
+    model.metadata[f"{model.architecture}.{key}"] = value
+    if value is None:
+        del model.metadata[f"{model.architecture}.{key}"]
+    with pytest.raises(error, match=fault):
+        convert(model.write(tmp_path / "m.gguf"), tmp_path / "m.cflow")
+
+
+@pytest.mark.parametrize(
+    ("relative", "architecture", "error", "tensor"),
+    [
+        ("qwen2", "llama", None, ""),
+        ("llama with experts", "qwen3moe", FormatError, r"attn_q_norm\.weight is missing"),
+        ("qwen3", "llama", UnsupportedError, r"attn_q_norm\.weight belongs to no supported part"),
+        ("qwen3", "qwen2", UnsupportedError, r"attn_q_norm\.weight belongs to no supported part"),
+        ("llama with biases", "qwen3", UnsupportedError, r"attn_q\.bias belongs to no supported part"),
+    ],
+)
+def test_each_architecture_has_its_tensors(
+    tmp_path: Path, relative: str, architecture: str, error: type[Exception] | None, tensor: str
+) -> None:
+    arguments = {**RELATIVES[relative], "architecture": architecture}
+    source = LlamaGguf(**arguments).write(tmp_path / "m.gguf")
+    with pytest.raises(error, match=tensor) if error else nullcontext():
+        convert(source, tmp_path / "m.cflow")
+
+
+def test_a_dense_network_beside_experts_is_refused(tmp_path: Path) -> None:
+    model = LlamaGguf(experts=3)
+    model.matrix("blk.1.ffn_up.weight", 96, 64)
+    with pytest.raises(UnsupportedError, match=r"blk\.1\.ffn_up\.weight belongs to no supported part"):
+        convert(model.write(tmp_path / "m.gguf"), tmp_path / "m.cflow")
+
+
+@pytest.mark.parametrize("relative", RELATIVES)
+def test_relatives_of_llama(tmp_path: Path, relative: str) -> None:
+    """Only llama orders the rows of q and k for adjacent pairs; experts are blocks of a stack."""
+    model = LlamaGguf(**RELATIVES[relative], rope_base=1e6, eps=1e-6)
+    adjacent = model.architecture == "llama"
+    file = converted(model, tmp_path)
+    h = file.hparams
+    head_dim = model.head_dim or 16
+    assert (h.head_dim, h.experts, h.experts_per_token) == (head_dim, model.experts, 2 * bool(model.experts))
+    assert (h.ffn_hidden, h.expert_hidden) == ((0, 96) if model.experts else (96, 0))
+    assert (h.rope_base, h.rms_eps, h.context, h.tied_head) == (1e6, np.float32(1e-6), 64, model.tied)
+    for block in range(model.layers):
+        rows = [source_rows(model, f"blk.{block}.attn_{part}.weight") for part in "qkv"]
+        wanted = [in_half_split_order(part, head_dim) if adjacent else part for part in rows[:2]]
+        for found, expected in zip(parts(file, Role.ATTN_QKV, block), [*wanted, rows[2]], strict=True):
+            assert np.array_equal(found, expected)
+        for role, part in ((Role.ATTN_Q_NORM, "q"), (Role.ATTN_K_NORM, "k")):
+            entry = file.entry(role, block)
+            assert (entry is not None) == model.qk_norm
+            if entry is not None:
+                gain = model.tensors[f"blk.{block}.attn_{part}_norm.weight"][1]
+                assert np.array_equal(file.data(entry).view(np.float32)[:head_dim], gain)
+        bias = file.entry(Role.ATTN_QKV_BIAS, block)
+        assert (bias is not None) == model.bias
+        if bias is not None and not adjacent:
+            values = [model.tensors[f"blk.{block}.attn_{part}.bias"][1] for part in "qkv"]
+            assert np.array_equal(file.data(bias).view(np.float32), np.concatenate(values))
+        for expert in range(model.experts):
+            (down,) = parts(file, Role.EXPERT_DOWN, block, expert)
+            assert np.array_equal(down, source_rows(model, f"blk.{block}.ffn_down_exps.weight")[expert])
 
 
 def test_fused_matrices_of_two_types_are_refused(tmp_path: Path) -> None:
