@@ -25,10 +25,15 @@ def synth(
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Write a model with seeded random weights, at about the speed of the disk."""
+    """Write a model with seeded random weights, at about the speed of the disk.
+
+    With --gguf the architecture follows from the geometry: llama; "dense_246m,qkv_bias=1" is qwen2,
+    "dense_246m,qk_norm=1" qwen3, "moe_399m,qk_norm=1" qwen3moe.
+    """
     shape = Geometry.parse(geometry)
     if gguf is not None:
-        architecture_of(shape.hyperparameters(tile_rows, tile_cols), f"--gguf with --geometry {geometry}")
+        what = f"--gguf with --geometry {geometry}"
+        architecture_of(shape.hyperparameters(tile_rows, tile_cols), shape.qkv_bias, shape.qk_norm, what)
     name = geometry if "=" not in geometry else ""
     with progress_bar(f"writing {target.name}") as progress:
         done = synthesise(

@@ -1,8 +1,9 @@
 """.cflow to GGUF, block for block: the inverse of `engine.convert_gguf`.
 
-A GGUF of architecture `llama` describes a model without delays, with SwiGLU, and with either a dense
-feed-forward network or experts whose probabilities are renormalised; other models are refused by name. Rows
-of q and k return to the order for rotary pairs of adjacent elements. The file carries no tokenizer.
+GGUF describes models without delays, with SwiGLU, and with either a dense feed-forward network or experts
+whose probabilities are renormalised; others are refused by name. The architecture follows from the tensors:
+qwen3 or qwen3moe with norms of q and k, qwen2 with biases and no experts, else llama, whose rows of q and k
+return to the order for rotary pairs of adjacent elements. The file carries no tokenizer.
 
 Each GGUF tensor is written whole before the next, some stripes of tiles at a time: memory is bounded by some
 20 MiB and the pages of the source.
@@ -23,7 +24,7 @@ from engine.direct_io import SequentialWriter
 from engine.enums import Activation, Architecture, Role, Route
 from engine.errors import UnsupportedError
 from engine.format import CflowFile, TensorEntry, read_file
-from engine.gguf_names import NAMES, ROTATED_PARTS, adjacent_order
+from engine.gguf_names import ARCHITECTURES, NAMES, ROTATED_PARTS, GgufArchitecture, adjacent_order
 from engine.gguf_target import GgufTensor, MetadataValue, plan_gguf
 from engine.hyperparameters import Hyperparameters
 from engine.kernels import unpack_tiles
@@ -56,7 +57,8 @@ def export(
     """
     started_ns = time.monotonic_ns()
     file = read_file(source_path)
-    architecture = architecture_of(file.hparams, str(source_path))
+    bias, norm = (file.entry(role, 0) is not None for role in (Role.ATTN_QKV_BIAS, Role.ATTN_Q_NORM))
+    architecture = architecture_of(file.hparams, bias, norm, str(source_path))
     exporter = _Exporter(file, architecture)
     tensors = exporter.tensors()
     layout = plan_gguf(exporter.metadata(), [tensor.info for tensor in tensors])
@@ -73,11 +75,14 @@ def export(
         writer.finish()
         pending.commit()
     elapsed_ns = time.monotonic_ns() - started_ns
-    return Export(target_path, architecture, len(tensors), layout.file_bytes, elapsed_ns, writer.note)
+    return Export(target_path, architecture.name, len(tensors), layout.file_bytes, elapsed_ns, writer.note)
 
 
-def architecture_of(hparams: Hyperparameters, what: str) -> str:
-    """The GGUF architecture of a model. Raises UnsupportedError that begins with `what` and says why none."""
+def architecture_of(hparams: Hyperparameters, qkv_bias: bool, qk_norm: bool, what: str) -> GgufArchitecture:
+    """The GGUF architecture of a model with or without biases of q, k and v, and norms of q and k.
+
+    Raises UnsupportedError that begins with `what` and says why there is none.
+    """
     h = hparams
     reasons = {
         f"architecture is {h.architecture.name.lower()}": h.architecture is not Architecture.DELAYED,
@@ -88,6 +93,7 @@ def architecture_of(hparams: Hyperparameters, what: str) -> str:
         f"activation is {h.activation.name.lower()}": h.activation is not Activation.SWIGLU,
         "a layer has a dense network and experts": h.experts > 0 and h.ffn_hidden > 0,
         "norm_topk is 0": h.experts > 0 and not h.norm_topk,
+        "q and k have biases and norms": qkv_bias and qk_norm,
     }
     found = [reason for reason, holds in reasons.items() if holds]
     if found:
@@ -95,7 +101,9 @@ def architecture_of(hparams: Hyperparameters, what: str) -> str:
             f"{what}: no GGUF architecture describes this model: {'; '.join(found)}. It needs delays of 0, "
             "swiglu, a block per layer, and either a dense network or experts with norm_topk"
         )
-    return "llama"
+    if qk_norm:
+        return ARCHITECTURES["qwen3moe" if h.experts else "qwen3"]
+    return ARCHITECTURES["qwen2" if qkv_bias and not h.experts else "llama"]
 
 
 @dataclass(frozen=True)
@@ -110,7 +118,7 @@ class _Tensor:
 class _Exporter:
     """Which tensors and parts make up each GGUF tensor, and their bytes."""
 
-    def __init__(self, file: CflowFile, architecture: str) -> None:
+    def __init__(self, file: CflowFile, architecture: GgufArchitecture) -> None:
         self._file = file
         self._hparams = file.hparams
         self._architecture = architecture
@@ -142,9 +150,9 @@ class _Exporter:
                 "expert_feed_forward_length": h.expert_hidden,
             }
         return {
-            "general.architecture": self._architecture,
+            "general.architecture": self._architecture.name,
             "general.name": self._file.name or "unnamed",
-            **{f"{self._architecture}.{key}": value for key, value in values.items()},
+            **{f"{self._architecture.name}.{key}": value for key, value in values.items()},
             "tokenizer.ggml.model": "none",
         }
 
@@ -179,7 +187,8 @@ class _Exporter:
                 yield from self._rows(entry, tensor.part)
 
     def _reordered(self, role: Role, part: int) -> bool:
-        return role in (Role.ATTN_QKV, Role.ATTN_QKV_BIAS) and part < ROTATED_PARTS
+        fused = role in (Role.ATTN_QKV, Role.ATTN_QKV_BIAS)
+        return self._architecture.adjacent_pairs and fused and part < ROTATED_PARTS
 
     def _vector(self, entry: TensorEntry, part: int) -> npt.NDArray[np.float32]:
         values = self._file.data(entry).view(np.float32)[: entry.spec.part_rows[0]]

@@ -19,7 +19,7 @@ from engine.geometry import Geometry
 from engine.gguf_source import GgufSource
 from engine.synth import synthesise
 from engine.tiles import TileShape
-from tests.engine.gguf_files import LlamaGguf
+from tests.engine.gguf_files import RELATIVES, LlamaGguf
 from tests.engine.models import write_random_model
 
 DENSE = "d=96,heads=2,kv_heads=1,head_dim=48,ffn=224,layers=2,vocab=131,activation=swiglu,eps=1e-5"
@@ -27,13 +27,24 @@ MOE = DENSE + ",ffn=0,experts=3,top_k=2,expert_hidden=64"
 
 
 @pytest.mark.parametrize("kind", list(Type))
-@pytest.mark.parametrize("geometry", [DENSE, DENSE + ",tied=1", MOE])
-def test_convert_gives_the_model_back(tmp_path: Path, geometry: str, kind: Type) -> None:
+@pytest.mark.parametrize(
+    ("geometry", "architecture"),
+    [
+        (DENSE, "llama"),
+        (DENSE + ",tied=1", "llama"),
+        (MOE, "llama"),
+        (MOE + ",qkv_bias=1", "llama"),
+        (DENSE + ",qkv_bias=1", "qwen2"),
+        (DENSE + ",qk_norm=1", "qwen3"),
+        (MOE + ",qk_norm=1", "qwen3moe"),
+    ],
+)
+def test_convert_gives_the_model_back(tmp_path: Path, geometry: str, architecture: str, kind: Type) -> None:
     """Bands of one stripe (64 rows, that heads of 48 cross); the last one narrower than the others."""
     source, target, back = (tmp_path / name for name in ("m.cflow", "m.gguf", "back.cflow"))
     synthesise(source, Geometry.parse(geometry), 3, kind.name.lower(), tile_rows=64, tile_cols=64, name="m")
     done = export(source, target)
-    assert (done.architecture, done.file_bytes) == ("llama", target.stat().st_size)
+    assert (done.architecture, done.file_bytes) == (architecture, target.stat().st_size)
     convert(target, back, tile_shape=TileShape(64, 64))
     assert back.read_bytes() == source.read_bytes()
 
@@ -47,8 +58,9 @@ def test_bands_do_not_matter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert (tmp_path / "whole.gguf").read_bytes() == (tmp_path / "bands.gguf").read_bytes()
 
 
-@pytest.mark.parametrize("model", [LlamaGguf(bias=True, tied=False), LlamaGguf(experts=3)])
-def test_a_gguf_comes_back_block_for_block(tmp_path: Path, model: LlamaGguf) -> None:
+@pytest.mark.parametrize("relative", [name for name in RELATIVES if name != "llama with biases"])
+def test_a_gguf_comes_back_block_for_block(tmp_path: Path, relative: str) -> None:
+    model = LlamaGguf(**RELATIVES[relative])
     source = model.write(tmp_path / "m.gguf")
     convert(source, tmp_path / "m.cflow")
     export(tmp_path / "m.cflow", tmp_path / "back.gguf")
@@ -59,8 +71,20 @@ def test_a_gguf_comes_back_block_for_block(tmp_path: Path, model: LlamaGguf) -> 
         assert tensor.tensor_type == kind
         np.testing.assert_array_equal(tensor.data, data, err_msg=tensor.name)
     for key, value in model.metadata.items():
-        if key.startswith("llama."):
+        if key.startswith(f"{model.architecture}."):
             assert reader.fields[key].contents() == pytest.approx(value), key
+
+
+def test_a_dense_llama_with_biases_comes_back_as_qwen2(tmp_path: Path) -> None:
+    """Another architecture, whose rows have another order: the same function."""
+    source = LlamaGguf(bias=True).write(tmp_path / "m.gguf")
+    convert(source, tmp_path / "m.cflow")
+    assert export(tmp_path / "m.cflow", tmp_path / "n.gguf").architecture == "qwen2"
+    convert(tmp_path / "n.gguf", tmp_path / "n.cflow")
+    digests = [
+        {entry.spec: entry.digest for entry in read_file(tmp_path / f"{name}.cflow").tensors} for name in "mn"
+    ]
+    assert digests[0] == digests[1]
 
 
 def test_heads_need_not_divide_the_width(tmp_path: Path) -> None:
@@ -89,12 +113,12 @@ def test_progress_ends_at_the_total(tmp_path: Path) -> None:
         ("tiny_arch2_4_combined", ["dense_delay is 1", "expert_delay is 2"]),
         ("tiny_arch4", ["route is pre_dense"]),
         ("tiny_arch5", ["4 layers share 2 blocks"]),
-        ("tiny_moe", ["norm_topk is 0"]),
+        ("tiny_moe", ["norm_topk is 0", "biases and norms"]),
     ],
 )
 def test_what_gguf_cannot_say_is_named(name: str, reasons: list[str]) -> None:
     with pytest.raises(UnsupportedError) as caught:
-        architecture_of(Geometry.named(name).hyperparameters(), "m.cflow")
+        architecture_of(Geometry.named(name).hyperparameters(), True, True, "m.cflow")
     assert all(reason in str(caught.value) for reason in reasons)
     assert str(caught.value).startswith("m.cflow: ")
 
