@@ -24,8 +24,9 @@ from engine.gguf_hyperparameters import architecture_of, read_hyperparameters
 from engine.gguf_names import NAMES, ROTATED_PARTS, GgufArchitecture, half_split_order
 from engine.gguf_source import GgufSource
 from engine.hyperparameters import Hyperparameters
+from engine.kernels import pack_tiles
 from engine.layout import TensorSpec, model_specs, tensor_spec
-from engine.tiles import Bytes, TileShape, dequantise, pack, quantise
+from engine.tiles import Bytes, TileShape, dequantise, quantise
 from engine.tokenizer import FEED_IDS_HINT, GgufVocabulary, Tokenizer, from_gguf
 
 #: Tensors that carry no weights of the model: precomputed tables that the engine derives itself.
@@ -146,7 +147,8 @@ class _Plan:
             self._matrix(spec, index, name, rows)
             for index, (name, rows) in enumerate(zip(self._names(spec), spec.part_rows, strict=True))
         ]
-        yield pack(spec.layout(self._hparams.tile_shape), parts)
+        shape = self._hparams.tile_shape
+        yield pack_tiles(spec.kind, parts, spec.columns, shape.rows, shape.cols)
 
     def _vector(self, spec: TensorSpec) -> npt.NDArray[np.float32]:
         if spec.role is not Role.ATTN_QKV_BIAS:
