@@ -20,6 +20,10 @@ FEED_IDS_HINT = "token ids can be fed with --token-ids"
 _CONTROL, _USER_DEFINED = 3, 4
 
 _GPT2_PATTERN = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)"
+_QWEN2_PATTERN = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
 
 
 @dataclass(frozen=True)
@@ -158,10 +162,17 @@ def _default() -> pre_tokenizers.PreTokenizer:
     )
 
 
+def _qwen2() -> pre_tokenizers.PreTokenizer:
+    # Words with the one sign before them, digits one by one, signs with the line ends behind them.
+    split = pre_tokenizers.Split(Regex(_QWEN2_PATTERN), behavior="isolated")
+    return pre_tokenizers.Sequence([split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+
+
 #: tokenizer.ggml.pre -> builder.
 _PRE_TOKENIZERS: dict[str, Callable[[], pre_tokenizers.PreTokenizer]] = {
     "default": _default,
     "gpt-2": _gpt2,
+    "qwen2": _qwen2,
     "smollm": _single_digits,
     "starcoder": _single_digits,
 }

@@ -43,6 +43,44 @@ def test_digits_stay_together_or_apart_as_the_pre_tokenizer_says() -> None:
     assert pieces(built(pre="smollm"), "12") == ["1", "2"]
     assert pieces(built(pre="starcoder"), "12") == ["1", "2"]
     assert pieces(built(pre="default"), "12") == ["12"]
+    assert pieces(built(pre="qwen2"), "12") == ["1", "2"]
+
+
+@pytest.mark.parametrize(
+    ("text", "joined"),
+    [
+        ("(a", True),  # a sign belongs to the word behind it
+        (" a", True),
+        ("  a", False),  # the last of several spaces does, the others do not
+        ("\na", False),
+        ("1a", False),
+        ("'S", True),  # contractions in either case
+        ("!\n", True),
+        (" !", True),
+        (" \n", True),
+        ("12", False),
+    ],
+)
+def test_what_qwen2_joins(text: str, joined: bool) -> None:
+    """A merge of the first two bytes is used only inside one piece."""
+    first, second = (
+        "".join(
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False).pre_tokenize_str(part)[0][0]
+        )
+        for part in text[:2]
+    )
+    vocabulary = replace(
+        _BASE,
+        pre="qwen2",
+        tokens=[*_ALPHABET, first + second],
+        types=[1] * (len(_ALPHABET) + 1),
+        merges=[f"{first} {second}"],
+        bos=None,
+    )
+    tokenizer = from_gguf(vocabulary)
+    assert tokenizer is not None
+    assert (len(_ALPHABET) in tokenizer.encode(text)) == joined
+    assert tokenizer.decode(tokenizer.encode(text)) == text
 
 
 def test_default_cuts_numbers_into_threes_and_punctuation_apart() -> None:
@@ -81,7 +119,7 @@ def test_begin_of_text_is_added_only_when_asked_for() -> None:
 
 
 def test_json_round_trip_keeps_the_ids() -> None:
-    for pre in ("gpt-2", "smollm", "default"):
+    for pre in ("gpt-2", "smollm", "default", "qwen2"):
         tokenizer = built(pre=pre, add_bos=True)
         again = Tokenizer.from_json(tokenizer.to_json())
         text = "the 12 cats, naïve<|end|>\n\n日本"
@@ -91,7 +129,7 @@ def test_json_round_trip_keeps_the_ids() -> None:
 
 @given(text=st.text(max_size=40))
 def test_every_text_survives(text: str) -> None:
-    for tokenizer in (_GPT2, _SMOLLM, _DEFAULT):
+    for tokenizer in (_GPT2, _SMOLLM, _DEFAULT, _QWEN2):
         assert tokenizer.decode(tokenizer.encode(text)) == text
 
 
@@ -106,7 +144,7 @@ def test_streaming_holds_a_character_until_it_is_whole() -> None:
     assert [step(token) for token in _GPT2.encode("é")] == ["", "é"]
 
 
-_GPT2, _SMOLLM, _DEFAULT = (built(pre=pre) for pre in ("gpt-2", "smollm", "default"))
+_GPT2, _SMOLLM, _DEFAULT, _QWEN2 = (built(pre=pre) for pre in ("gpt-2", "smollm", "default", "qwen2"))
 
 
 def test_no_tokenizer() -> None:
@@ -117,7 +155,7 @@ def test_no_tokenizer() -> None:
     ("changes", "error", "fault"),
     [
         ({"model": "llama"}, UnsupportedError, "'llama' is not supported .*gpt2.*--token-ids"),
-        ({"pre": "qwen2"}, UnsupportedError, "'qwen2' is not supported .*smollm.*--token-ids"),
+        ({"pre": "tekken"}, UnsupportedError, "'tekken' is not supported .*smollm.*--token-ids"),
         ({"types": [1]}, FormatError, "token_type: 1 entries found"),
         ({"tokens": [*_TOKENS[:-1], "the"]}, FormatError, "'the' is both id"),
         ({"merges": ["t h", "the re"]}, FormatError, r"merges\[1\]: 'the re'"),
