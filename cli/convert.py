@@ -1,36 +1,64 @@
-"""`cflow convert`: GGUF to .cflow."""
+"""`cflow convert`: GGUF to .cflow and back."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from cli.console import mb, message, progress_bar
+from cli.console import UsageError, mb, message, progress_bar
 from engine.convert_gguf import convert as convert_gguf
+from engine.export_gguf import export
 from engine.gguf_names import ARCHITECTURES
 from engine.tiles import TileShape, type_named
 
 
 def convert(
-    source: Annotated[Path, typer.Argument(help=f"A GGUF file of architecture {', '.join(ARCHITECTURES)}.")],
-    target: Annotated[Path, typer.Argument(help="The .cflow file to write; replaced when it exists.")],
+    source: Annotated[
+        Path,
+        typer.Argument(help=f"A GGUF file of architecture {', '.join(ARCHITECTURES)}, or a .cflow file."),
+    ],
+    target: Annotated[
+        Path, typer.Argument(help="The file to write; replaced when it exists. GGUF when it ends in .gguf.")
+    ],
     quantize: Annotated[
         str | None, typer.Option(help="Quantise f16 and f32 matrices to q4_0, q4_1 or q8_0.")
     ] = None,
-    tile_rows: Annotated[int, typer.Option(help="Rows of a tile, a multiple of 16.")] = 128,
-    tile_cols: Annotated[int, typer.Option(help="Columns of a tile, a multiple of 32.")] = 256,
+    tile_rows: Annotated[
+        int | None, typer.Option(help=f"Rows of a tile, a multiple of 16; {TileShape.rows} by default.")
+    ] = None,
+    tile_cols: Annotated[
+        int | None,
+        typer.Option(help="Columns of a tile, a multiple of 32.", show_default=str(TileShape.cols)),
+    ] = None,
 ) -> None:
-    """Convert a GGUF model, block for block; the tokenizer is carried along.
+    """Convert a model between GGUF and .cflow, block for block.
 
-    Dense and with experts. What the engine would compute otherwise than the file asks (K-quants, scaled
-    rotary embeddings, sliding windows, shared experts ...) is refused by name.
+    Dense and with experts. What the engine would compute otherwise than a GGUF file asks (K-quants, scaled
+    rotary embeddings, sliding windows, shared experts ...) is refused by name, and so is a .cflow model that
+    no GGUF architecture describes. The tokenizer is carried along into .cflow, but not back.
     """
+    if target.suffix == ".gguf":
+        options = {"--quantize": quantize, "--tile-rows": tile_rows, "--tile-cols": tile_cols}
+        given = [name for name, value in options.items() if value is not None]
+        if given:
+            raise UsageError(f"{', '.join(given)}: a GGUF file takes the blocks of the model as they are")
+        _to_gguf(source, target)
+        return
     kind = None if quantize is None else type_named(quantize)
+    shape = TileShape(
+        TileShape.rows if tile_rows is None else tile_rows, TileShape.cols if tile_cols is None else tile_cols
+    )
     with progress_bar(f"converting {source.name}") as progress:
-        done = convert_gguf(
-            source, target, quantize=kind, tile_shape=TileShape(tile_rows, tile_cols), progress=progress
-        )
+        done = convert_gguf(source, target, quantize=kind, tile_shape=shape, progress=progress)
     if done.tokenizer_note:
         message(f"note: no tokenizer is carried along: {done.tokenizer_note}")
     tensors = f"{done.tensors} tensors, {mb(done.file_bytes)}"
     print(f"{target}: {done.name}, architecture {done.architecture}, {tensors}")
+
+
+def _to_gguf(source: Path, target: Path) -> None:
+    with progress_bar(f"converting {source.name}") as progress:
+        done = export(source, target, progress=progress)
+    if done.had_tokenizer:
+        message("note: the tokenizer is not carried along into GGUF")
+    print(f"{target}: architecture {done.architecture}, {done.tensors} tensors, {mb(done.file_bytes)}")

@@ -37,12 +37,14 @@ _BAND_BYTES = 4 << 20
 
 @dataclass(frozen=True)
 class Export:
-    """What was written. `note` says why the page cache was used, or is ""."""
+    """What was written. `had_tokenizer`: the source has one, which the GGUF file lacks. `note` says why the
+    page cache was used, or is ""."""
 
     path: Path
     architecture: str
     tensors: int
     file_bytes: int
+    had_tokenizer: bool
     elapsed_ns: int
     note: str
 
@@ -74,8 +76,15 @@ def export(
         writer.pad_to(layout.file_bytes)
         writer.finish()
         pending.commit()
-    elapsed_ns = time.monotonic_ns() - started_ns
-    return Export(target_path, architecture.name, len(tensors), layout.file_bytes, elapsed_ns, writer.note)
+    return Export(
+        path=target_path,
+        architecture=architecture.name,
+        tensors=len(tensors),
+        file_bytes=layout.file_bytes,
+        had_tokenizer=file.tokenizer_json is not None,
+        elapsed_ns=time.monotonic_ns() - started_ns,
+        note=writer.note,
+    )
 
 
 def architecture_of(hparams: Hyperparameters, qkv_bias: bool, qk_norm: bool, what: str) -> GgufArchitecture:

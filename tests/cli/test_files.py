@@ -114,6 +114,31 @@ def test_convert_of_something_else(cflow: Cflow, tmp_path: Path) -> None:
     assert "not a GGUF file" in outcome.err
 
 
+def test_convert_back_to_gguf(cflow: Cflow, tmp_path: Path) -> None:
+    source, model, back = (tmp_path / name for name in ("m.gguf", "m.cflow", "back.gguf"))
+    LlamaGguf(**RELATIVES["qwen3moe"]).write(source)
+    assert cflow("convert", source, model).code == 0
+    outcome = cflow("convert", model, back)
+    assert (outcome.code, "architecture qwen3moe" in outcome.out) == (0, True)
+    assert "tokenizer is not carried along into GGUF" in outcome.err
+    assert cflow("convert", back, tmp_path / "again.cflow").code == 0
+    assert read_file(model).hparams.layers == read_file(tmp_path / "again.cflow").hparams.layers
+
+
+def test_convert_to_gguf_refuses_and_leaves_nothing(cflow: Cflow, tmp_path: Path, moe: Path) -> None:
+    target = tmp_path / "m.gguf"
+    outcome = cflow("convert", moe, target)
+    assert outcome.code == 2
+    assert "no GGUF architecture describes this model" in outcome.err
+    outcome = cflow("convert", moe, target, "--quantize", "q4_0", "--tile-cols", 64)
+    assert outcome.code == 2
+    assert "--quantize, --tile-cols: a GGUF file takes the blocks" in outcome.err
+    outcome = cflow("convert", LlamaGguf().write(tmp_path / "s.gguf"), target)
+    assert outcome.code == 2
+    assert "s.gguf: magic is" in outcome.err
+    assert not target.exists()
+
+
 def test_inspect_json(cflow: Cflow, moe: Path) -> None:
     shape = Geometry.named("tiny_arch2_4_combined")
     found = json.loads(cflow("inspect", moe, "--json").out)

@@ -8,6 +8,8 @@ from pathlib import Path
 import gguf
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from engine import export_gguf
 from engine.convert_gguf import convert
@@ -46,6 +48,61 @@ def test_convert_gives_the_model_back(tmp_path: Path, geometry: str, architectur
     done = export(source, target)
     assert (done.architecture, done.file_bytes) == (architecture, target.stat().st_size)
     convert(target, back, tile_shape=TileShape(64, 64))
+    assert back.read_bytes() == source.read_bytes()
+
+
+@st.composite
+def geometries(draw: st.DrawFn) -> Geometry:
+    """Any shape that GGUF can describe."""
+    kv_heads = draw(st.integers(1, 3))
+    heads = kv_heads * draw(st.integers(1, 3))
+    head_dim = draw(st.sampled_from([32, 64, 96]))
+    experts = draw(st.sampled_from([0, 1, 3]))
+    layers = draw(st.integers(1, 2))
+    bias, norm = draw(st.sampled_from([(False, False), (True, False), (False, True)]))
+    return Geometry(
+        layers=layers,
+        blocks=layers,
+        d_model=32 * draw(st.integers(1, 4)),
+        heads=heads,
+        kv_heads=kv_heads,
+        head_dim=head_dim,
+        ffn_hidden=0 if experts else 32 * draw(st.integers(1, 5)),
+        vocab=draw(st.integers(1, 99)),
+        context=16,
+        experts=experts,
+        experts_per_token=min(experts, 2),
+        expert_hidden=32 * draw(st.integers(1, 3)) if experts else 0,
+        activation=Activation.SWIGLU,
+        tied=draw(st.booleans()),
+        qkv_bias=bias,
+        qk_norm=norm,
+    )
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=25)
+@given(
+    geometry=geometries(),
+    kind=st.sampled_from(Type),
+    tile_rows=st.sampled_from([16, 48, 128]),
+    tile_cols=st.sampled_from([32, 96, 256]),
+    band_bytes=st.sampled_from([1, 4 << 20]),
+)
+def test_any_shape_comes_back(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    geometry: Geometry,
+    kind: Type,
+    tile_rows: int,
+    tile_cols: int,
+    band_bytes: int,
+) -> None:
+    source, target, back = (tmp_path / name for name in ("m.cflow", "m.gguf", "back.cflow"))
+    synthesise(source, geometry, 3, kind.name.lower(), tile_rows=tile_rows, tile_cols=tile_cols, name="m")
+    with monkeypatch.context() as patch:
+        patch.setattr(export_gguf, "_BAND_BYTES", band_bytes)
+        export(source, target)
+    convert(target, back, tile_shape=TileShape(tile_rows, tile_cols))
     assert back.read_bytes() == source.read_bytes()
 
 
