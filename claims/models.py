@@ -18,11 +18,12 @@ from engine.convert_gguf import convert
 from engine.enums import Role, Type
 from engine.errors import ChecksumError, FileError, FormatError, NonFiniteError
 from engine.geometry import Geometry
-from engine.layout import model_specs, plan
+from engine.layout import plan
 from engine.model import Model
 from engine.session import OptionValue, Session
 from engine.smollm2 import gguf_path
 from engine.synth import synthesise
+from engine.tensors import model_specs
 
 _FORMAT: Final = 2
 """Counts changes of what the writers put into a file of the same geometry."""

@@ -9,8 +9,8 @@ import typer
 
 from cli.console import JsonOption, mb, print_json
 from engine.enums import Activation, Architecture, Route
-from engine.layout import OPTIONAL_ROLES
 from engine.model import Model, Tensor
+from engine.tensors import OPTIONAL_ROLES
 
 _WORDS = {"architecture": Architecture, "route": Route, "activation": Activation}
 

@@ -25,7 +25,7 @@ from engine.gguf_names import NAMES, ROTATED_PARTS, GgufArchitecture, half_split
 from engine.gguf_source import GgufSource
 from engine.hyperparameters import Hyperparameters
 from engine.kernels import pack_tiles
-from engine.layout import TensorSpec, model_specs, tensor_spec
+from engine.tensors import TensorSpec, model_specs, tensor_spec
 from engine.tiles import Bytes, TileShape, dequantise, quantise
 from engine.tokenizer import FEED_IDS_HINT, GgufVocabulary, Tokenizer, from_gguf
 

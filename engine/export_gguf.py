@@ -28,8 +28,8 @@ from engine.gguf_names import ARCHITECTURES, NAMES, ROTATED_PARTS, GgufArchitect
 from engine.gguf_target import GgufTensor, MetadataValue, plan_gguf
 from engine.hyperparameters import Hyperparameters
 from engine.kernels import unpack_tiles
-from engine.layout import EXPERT_ROLES, shape_of
 from engine.pending import PendingFile
+from engine.tensors import EXPERT_ROLES, shape_of
 from engine.tiles import Bytes
 
 _BAND_BYTES = 4 << 20

@@ -21,26 +21,28 @@ from engine.enums import Param, Role, Type
 from engine.errors import ArgumentError, ChecksumError, FileError, FormatError, NonFiniteError
 from engine.hyperparameters import NONE_U32, Hyperparameters
 from engine.layout import (
-    DATA_ALIGN_BYTES,
     EXPERT_ENTRY,
     FORMAT_VERSION,
     HASH_OFFSET,
     HEADER,
     HEADER_BYTES,
     MAGIC,
-    MAX_TENSORS,
     NAME_OFFSET,
     PARAMS_OFFSET,
     TENSOR_ENTRY,
     FileLayout,
+    plan,
+)
+from engine.pending import PendingFile
+from engine.tensors import (
+    DATA_ALIGN_BYTES,
+    MAX_TENSORS,
     TensorSpec,
     checked_specs,
     model_specs,
-    plan,
     shape_of,
     tensor_spec,
 )
-from engine.pending import PendingFile
 from engine.tiles import BLOCK_COLUMNS, GROUP_ROWS, Bytes, Run, TileShape, group_bytes, nonfinite_group
 
 __all__ = [

@@ -9,7 +9,8 @@ import pytest
 from engine.enums import Route, Stream, Type
 from engine.errors import ArgumentError
 from engine.geometry import GEOMETRIES, Geometry, weight_bytes
-from engine.layout import model_specs, plan
+from engine.layout import plan
+from engine.tensors import model_specs
 
 MIB = 1 << 20
 
