@@ -160,7 +160,7 @@ class _Exporter:
             }
         return {
             "general.architecture": self._architecture.name,
-            "general.name": self._file.name or "unnamed",
+            **({"general.name": self._file.name} if self._file.name else {}),
             **{f"{self._architecture.name}.{key}": value for key, value in values.items()},
             "tokenizer.ggml.model": "none",
         }

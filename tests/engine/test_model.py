@@ -178,6 +178,24 @@ def test_unverified_non_finite_scale_ends_the_token(path: Path, tmp_path: Path) 
         session.decode([1])
 
 
+def test_a_head_whose_square_overflows_ends_the_token(tmp_path: Path) -> None:
+    """Its norm would make zeros of it, and the logits would be finite."""
+    good = write_random_model(
+        tmp_path / "good.cflow", Geometry.named("tiny_dense"), 2, Type.F32, qk_norm=True
+    )
+    entry = read_file(good).entry(Role.ATTN_QKV, 1)
+    assert entry is not None
+    data = np.fromfile(good, np.uint8)
+    data[entry.offset : entry.offset + entry.length].view(np.float32)[:] *= np.float32(1e25)
+    data.tofile(tmp_path / "bad.cflow")
+    with (
+        Model(tmp_path / "bad.cflow") as model,
+        Session(model) as session,
+        pytest.raises(NonFiniteError, match="normalised in layer 1 of"),
+    ):
+        session.decode([1])
+
+
 @pytest.mark.parametrize("advice", list(Advice))
 def test_advice_is_accepted_and_changes_nothing_that_is_read(path: Path, advice: Advice) -> None:
     with Model(path) as model, Session(model, threads=1) as session:
