@@ -27,6 +27,7 @@ set(CFLOW_SOURCES
     engine/src/pool.c
     engine/src/probe.c
     engine/src/quantize.c
+    engine/src/quota.c
     engine/src/record.c
     engine/src/residency.c
     engine/src/row.c

@@ -277,6 +277,17 @@ class AccessField(IntEnum):
     MISSES = 2
 
 
+class TopologyField(IntEnum):
+    """Fields of `cflow_topology`."""
+
+    ONLINE = 0
+    ALLOWED = 1
+    CORES = 2
+    NODES = 3
+    QUOTA_MILLICPUS = 4
+    THREADS = 5
+
+
 #: C enum -> (prefix of its enumerators, class). Every enum of the header is here.
 ENUMS: dict[str, tuple[str, type[IntEnum]]] = {
     "cflow_status": ("CFLOW_", Status),
@@ -293,6 +304,7 @@ ENUMS: dict[str, tuple[str, type[IntEnum]]] = {
     "cflow_layout": ("CFLOW_LAYOUT_", Layout),
     "cflow_prefetch": ("CFLOW_PREFETCH_", Prefetch),
     "cflow_option": ("CFLOW_OPTION_", Option),
+    "cflow_topology_field": ("CFLOW_TOPOLOGY_", TopologyField),
     "cflow_counter": ("CFLOW_COUNTER_", Counter),
     "cflow_piece_kind": ("CFLOW_PIECE_", PieceKind),
     "cflow_piece_field": ("CFLOW_PIECE_", PieceField),

@@ -327,6 +327,28 @@ CFLOW_API const char *cflow_option_name(int option);
 /* min(affinity mask, cgroup CPU quota rounded up, physical cores), at least 1. */
 CFLOW_API int cflow_threads_default(void);
 
+typedef enum cflow_topology_field {
+    CFLOW_TOPOLOGY_ONLINE = 0,          /* CPUs of the machine that are online */
+    CFLOW_TOPOLOGY_ALLOWED = 1,         /* those in the affinity mask */
+    CFLOW_TOPOLOGY_CORES = 2,           /* physical cores among the allowed CPUs; the rest are SMT siblings */
+    CFLOW_TOPOLOGY_NODES = 3,           /* NUMA nodes among the allowed CPUs */
+    CFLOW_TOPOLOGY_QUOTA_MILLICPUS = 4, /* tightest cgroup quota in thousandths of a CPU; 0 = none */
+    CFLOW_TOPOLOGY_THREADS = 5,         /* cflow_threads_default() */
+    CFLOW_TOPOLOGY_FIELD_COUNT = 6
+} cflow_topology_field;
+
+CFLOW_API const char *cflow_topology_field_name(int field); /* "online", ...; NULL when out of range */
+/*
+ * What the defaults were decided from. root: NULL for this machine, or a folder that holds copies of parts of /sys and
+ * /proc of another one; what is missing there counts as one core per CPU, one node, no quota.
+ */
+CFLOW_API int cflow_topology(const char *root, uint64_t fields_out[/* CFLOW_TOPOLOGY_FIELD_COUNT */]);
+/*
+ * CPU and NUMA node of each of `threads` workers (1 .. allowed CPUs) of a pinned pool: physical cores first, spread
+ * over the nodes, listed node by node. cpus_out, nodes_out: [threads].
+ */
+CFLOW_API int cflow_topology_place(const char *root, int threads, int32_t *cpus_out, int32_t *nodes_out);
+
 /* options may be NULL (defaults). The session keeps a reference to the model: close the model after it. */
 CFLOW_API int cflow_session_create(const cflow_model *model, const cflow_options *options, cflow_session **session_out);
 CFLOW_API void cflow_session_destroy(cflow_session *session); /* waits for work in progress */
@@ -522,7 +544,7 @@ typedef struct cflow_pool cflow_pool;
 CFLOW_API int cflow_pool_create(int threads, int pin, cflow_pool **pool_out);
 CFLOW_API void cflow_pool_destroy(cflow_pool *pool);
 CFLOW_API int cflow_pool_worker_cpu(const cflow_pool *pool, int thread, int *cpu_out);
-/* Run-queue delay of one worker since creation: second field of its schedstat; 0 when the kernel keeps none. */
+/* Run-queue delay of one worker since creation: second field of its schedstat. UNSUPPORTED when the kernel keeps none. */
 CFLOW_API int cflow_pool_run_delay(const cflow_pool *pool, int thread, uint64_t *delay_ns_out);
 CFLOW_API int cflow_session_run_delay(const cflow_session *session, int thread, uint64_t *delay_ns_out);
 

@@ -132,7 +132,7 @@ static void run_token(cflow_session *session, cf_worker *worker, int thread)
         if (thread == 0) {
             session->phases++;
         }
-        cf_pool_barrier(session->pool, is_last ? cf_exec_at_token_end : cf_exec_at_phase_end, session);
+        cf_pool_barrier(session->pool, thread, is_last ? cf_exec_at_token_end : cf_exec_at_phase_end, session);
         const uint64_t now_ns = cf_now_ns();
         worker->counters[CFLOW_COUNTER_BARRIER_NS] += now_ns - clock_ns;
         clock_ns = now_ns;
@@ -154,7 +154,7 @@ void cf_exec_job(void *argument, int thread)
     cflow_session *session = argument;
     uint64_t unset = 0;
     (void)atomic_compare_exchange_strong(&session->first_in_ns, &unset, cf_now_ns());
-    cf_pool_barrier(session->pool, at_start, session);
+    cf_pool_barrier(session->pool, thread, at_start, session);
     while (!atomic_load_explicit(&session->abort, memory_order_relaxed)) {
         cf_worker *worker = &session->workers[thread];
         worker->base[CF_VALUE_LOGITS] = (uint8_t *)session->shared_arena.data + session->plan->shared_bytes;

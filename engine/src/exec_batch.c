@@ -103,14 +103,15 @@ void cf_exec_batch(cflow_session *session, cf_worker *worker, int thread)
         const int handed_on = run_tokens(session, worker, phase, first, last);
         clock_ns = add_time(worker, CFLOW_COUNTER_VECTOR_NS, clock_ns);
         if (handed_on) {
-            cf_pool_barrier(session->pool, NULL, NULL);
+            cf_pool_barrier(session->pool, thread, NULL, NULL);
             clock_ns = add_time(worker, CFLOW_COUNTER_BARRIER_NS, clock_ns);
         }
         run_pieces(session, worker, phase, thread, &clock_ns);
         if (thread == 0) {
             session->phases++;
         }
-        cf_pool_barrier(session->pool, phase + 1 == phases ? cf_exec_at_token_end : cf_exec_at_phase_end, session);
+        cf_pool_barrier(session->pool, thread, phase + 1 == phases ? cf_exec_at_token_end : cf_exec_at_phase_end,
+                        session);
         clock_ns = add_time(worker, CFLOW_COUNTER_BARRIER_NS, clock_ns);
         if (atomic_load_explicit(&session->abort, memory_order_relaxed)) {
             return;

@@ -187,7 +187,7 @@ static void read_worker(void *argument, int thread)
     uint64_t first, last;
     share_of(job->bytes, thread, cf_pool_threads(job->pool), &first, &last);
     const uint64_t stride = (last - first) / pattern->streams / 256 * 256;
-    cf_pool_barrier(job->pool, mark_start, job);
+    cf_pool_barrier(job->pool, thread, mark_start, job);
     uint64_t sum;
 #if defined(__x86_64__)
     if (job->isa >= CFLOW_ISA_AVX2) {
@@ -198,7 +198,7 @@ static void read_worker(void *argument, int thread)
         sum = sum_portable(job->data + first, stride, stride, pattern);
     }
     atomic_fetch_add_explicit(&job->sum, sum, memory_order_relaxed);
-    cf_pool_barrier(job->pool, mark_end, job);
+    cf_pool_barrier(job->pool, thread, mark_end, job);
 }
 
 int cflow_probe_read(cflow_pool *pool, const cflow_arena *arena, int pattern, uint64_t *ns_out, uint64_t *sum_out)
@@ -295,7 +295,7 @@ static void flops_worker(void *argument, int thread)
 {
     (void)thread;
     probe_job *job = argument;
-    cf_pool_barrier(job->pool, mark_start, job);
+    cf_pool_barrier(job->pool, thread, mark_start, job);
     float result;
 #if defined(__x86_64__)
     if (job->isa >= CFLOW_ISA_AVX512) {
@@ -308,7 +308,7 @@ static void flops_worker(void *argument, int thread)
         result = multiply_add_scalar(job->iterations);
     }
     atomic_fetch_add_explicit(&job->sum, result > 0.0f, memory_order_relaxed);
-    cf_pool_barrier(job->pool, mark_end, job);
+    cf_pool_barrier(job->pool, thread, mark_end, job);
 }
 
 int cflow_probe_flops(cflow_pool *pool, int isa, uint64_t iterations, uint64_t *flops_out, uint64_t *ns_out)
@@ -345,7 +345,7 @@ static void gemv_worker(void *argument, int thread)
     const uint64_t rows = job->tiles->rows[0], columns = job->tiles->columns;
     const uint64_t groups = (rows + CF_GROUP_ROWS - 1) / CF_GROUP_ROWS;
     const uint64_t first = groups * worker / threads, last = groups * (worker + 1) / threads;
-    cf_pool_barrier(job->pool, mark_start, job);
+    cf_pool_barrier(job->pool, thread, mark_start, job);
     if (job->kernel->rows != NULL) {
         const size_t row_bytes = columns / CF_BLOCK * cf_row_block_bytes(job->kernel->type);
         const uint64_t begin = first * CF_GROUP_ROWS;
@@ -366,7 +366,7 @@ static void gemv_worker(void *argument, int thread)
                               .prefetch_bytes = job->distance};
         cf_walk_parts(&walk, 0, 1, first, last);
     }
-    cf_pool_barrier(job->pool, mark_end, job);
+    cf_pool_barrier(job->pool, thread, mark_end, job);
 }
 
 int cflow_probe_gemv(cflow_pool *pool, const cflow_arena *arena, uint32_t kernel, uint64_t rows, uint64_t columns,

@@ -121,7 +121,7 @@ static void copy_worker(void *argument, int thread)
     if (status != CFLOW_OK) {
         fail_once(job, status);
     }
-    cf_pool_barrier(job->session->pool, NULL, NULL);
+    cf_pool_barrier(job->session->pool, thread, NULL, NULL);
     while (!atomic_load(&job->failed)) {
         const uint32_t i = atomic_fetch_add(&job->next_tensor, 1);
         if (i >= model->tensor_count) {

@@ -10,11 +10,10 @@
 #include <sys/time.h>
 #include <time.h>
 
-enum { PHASES = 2000 };
-
 typedef struct shared {
     cf_pool *pool;
     int threads;
+    int phases;
     _Atomic int inside;
     int last_calls;
     _Atomic int errors;
@@ -34,24 +33,43 @@ static void at_last(void *argument)
 static void phases(void *argument, int thread)
 {
     shared *s = argument;
-    for (int phase = 0; phase < PHASES; phase++) {
+    for (int phase = 0; phase < s->phases; phase++) {
         s->row[thread] = phase;
         atomic_fetch_add(&s->inside, 1);
-        cf_pool_barrier(s->pool, at_last, s);
+        cf_pool_barrier(s->pool, thread, at_last, s);
         s->errors += s->row[(thread + 1) % s->threads] != phase;
-        cf_pool_barrier(s->pool, NULL, NULL);
+        cf_pool_barrier(s->pool, thread, NULL, NULL);
     }
 }
 
-static void test_barrier(int threads)
+static void run_phases(cf_pool *pool, int phase_count)
 {
-    shared s = {.threads = threads};
-    CHECK(cflow_pool_create(threads, 1, &s.pool) == CFLOW_OK);
-    cf_pool_run(s.pool, phases, &s);
-    cf_pool_run(s.pool, phases, &s);
-    CHECK(s.last_calls == 2 * PHASES);
+    shared s = {.pool = pool, .threads = cf_pool_threads(pool), .phases = phase_count};
+    cf_pool_run(pool, phases, &s);
+    cf_pool_run(pool, phases, &s);
+    CHECK(s.last_calls == 2 * phase_count);
     CHECK(s.errors == 0);
-    cflow_pool_destroy(s.pool);
+    cflow_pool_destroy(pool);
+}
+
+static void test_barrier(int threads, int phase_count)
+{
+    cf_pool *pool;
+    CHECK(cflow_pool_create(threads, 1, &pool) == CFLOW_OK);
+    run_phases(pool, phase_count);
+}
+
+/* Workers of made-up nodes, `per_node` on each, wherever the kernel runs them: many small groups, full and broken ones. */
+static void test_nodes(int threads, int per_node, int spin, int phase_count)
+{
+    cf_pool *pool;
+    cf_cpu cpus[CF_MAX_THREADS];
+    for (int i = 0; i < threads; i++) {
+        cpus[i] = (cf_cpu){.cpu = -1, .node = i / per_node};
+    }
+    CHECK(cf_pool_create_at(threads, cpus, spin, &pool) == CFLOW_OK);
+    CHECK(cf_pool_place(pool, threads - 1)->node == (threads - 1) / per_node);
+    run_phases(pool, phase_count);
 }
 
 static void count_jobs(void *argument, int thread)
@@ -134,8 +152,16 @@ static void test_arguments(void)
 int main(void)
 {
     for (int threads = 1; threads <= 8; threads++) {
-        test_barrier(threads);
+        test_barrier(threads, 1000);
     }
+    test_barrier(9, 500);
+    test_barrier(64, 100);
+    test_barrier(CF_MAX_THREADS, 10);
+    test_nodes(2, 1, 1, 1000);
+    test_nodes(3, 2, 1, 500);
+    test_nodes(64, 16, 0, 100);
+    test_nodes(64, 11, 1, 20); /* spinning beside workers that wait for a CPU */
+    test_nodes(30, 1, 0, 100);
     test_many_jobs();
     test_interruption();
     test_arguments();
