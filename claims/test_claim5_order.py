@@ -32,7 +32,7 @@ from engine.model import Model
 from engine.session import Session
 from engine.smollm2 import gguf_path
 from harness.cachestate import CacheStateError, evict, residency
-from harness.counters import faults, process_io, run_delay_ns
+from harness.counters import faults, process_io, run_delay_ns, waited_ns
 from harness.evidence import Counted, Evidence, Kernel
 from harness.paired import Arm, run_pairs
 from harness.readahead import ReadAheadError, block_reads, read_ahead
@@ -245,7 +245,9 @@ def test_stream_time(measure: Measure, claims_run: ClaimsRun) -> None:
             share = residency(path).share
             before = run_delay_ns()
             taken_ns, total = stream(path, ranges)
-            return Sample(taken_ns, size, str(total), run_delay_ns=run_delay_ns() - before, resident=share)
+            return Sample(
+                taken_ns, size, str(total), run_delay_ns=waited_ns(before, run_delay_ns()), resident=share
+            )
 
         return Arm(name, run, run().digest, f"{len(ranges)} tiles, {name}", resident=(0.0, 0.01))
 

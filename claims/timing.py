@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 
 from engine.bench import last_level_cache_bytes
 from engine.probes import MIB, Arena, Pool, read_patterns
+from harness.counters import steal_ticks
 from harness.paired import Probes, Progress
 from harness.rounds import Pattern, Roof, Timed
 from harness.verdict import NotMeasurable
@@ -33,7 +35,7 @@ class Bench:
 
     def probes(self) -> Probes:
         """Probes of a paired run: the read probe runs on these workers, while the arms rest."""
-        return Probes(bandwidth=self._bandwidth)
+        return Probes(bandwidth=self._bandwidth, steal=partial(steal_ticks, cpus=self.pool.worker_cpus))
 
     def _bandwidth(self) -> float:
         taken_ns = passes = 0
@@ -66,8 +68,13 @@ def digest(values: NDArray[np.generic]) -> str:
     return hashlib.sha256(np.ascontiguousarray(values).tobytes()).hexdigest()[:16]
 
 
-def longest_wait_ns(before: Sequence[int], after: Sequence[int]) -> int:
-    """Longest run-queue delay of a worker between two readings: one that waits holds up all."""
+def longest_wait_ns(before: Sequence[int] | None, after: Sequence[int] | None) -> int | None:
+    """Longest run-queue delay of a worker between two readings: one that waits holds up all.
+
+    None where the kernel keeps none.
+    """
+    if before is None or after is None:
+        return None
     return max(end - start for start, end in zip(before, after, strict=True))
 
 

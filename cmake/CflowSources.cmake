@@ -19,6 +19,7 @@ set(CFLOW_SOURCES
     engine/src/isa.c
     engine/src/kernels.c
     engine/src/kernels_scalar.c
+    engine/src/load.c
     engine/src/memory.c
     engine/src/model.c
     engine/src/names.c
@@ -34,6 +35,7 @@ set(CFLOW_SOURCES
     engine/src/sample.c
     engine/src/schedule.c
     engine/src/session.c
+    engine/src/startup.c
     engine/src/tiles.c
     engine/src/topology.c
     engine/src/vector.c

@@ -175,6 +175,8 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "cflow_read_pattern_count": (c_int, []),
     "cflow_read_pattern_name": (c_char_p, [c_int]),
     "cflow_probe_read": (c_int, [_pool, _arena, c_int, _u64p, _u64p]),
+    "cflow_probe_touch": (c_int, [_pool, c_uint64, _u64p]),
+    "cflow_probe_load": (c_int, [_pool, _model, _u64p, _u64p]),
     "cflow_probe_flops": (c_int, [_pool, c_int, c_uint64, _u64p, _u64p]),
     "cflow_probe_gemv": (
         c_int,

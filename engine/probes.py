@@ -9,9 +9,10 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from engine.enums import Isa, Prefetch
+from engine.enums import Isa, Prefetch, Status
 from engine.errors import ArgumentError
 from engine.kernels import TILE_COLS, TILE_ROWS, Kernel
+from engine.model import Model
 from engine.native import ArenaHandle, PoolHandle, check, lib, pointer, text
 
 MIB = 1 << 20
@@ -57,14 +58,32 @@ class Pool:
             cpus.append(cpu.value)
         return cpus
 
-    def run_delays_ns(self) -> list[int]:
-        """Nanoseconds that each worker waited for a CPU since the pool was created."""
+    def run_delays_ns(self) -> list[int] | None:
+        """Nanoseconds that each worker waited for a CPU since creation; None when the kernel keeps none."""
         delays = []
         for thread in range(self.threads):
             delay = c_uint64()
-            check(self._library.cflow_pool_run_delay(self.handle, thread, byref(delay)))
+            status = self._library.cflow_pool_run_delay(self.handle, thread, byref(delay))
+            if status == Status.ERR_UNSUPPORTED:
+                return None
+            check(status)
             delays.append(delay.value)
         return delays
+
+    def touch(self, size_bytes: int) -> int:
+        """Nanoseconds that all workers need to touch `size_bytes` of new memory, which is freed again."""
+        elapsed = c_uint64()
+        check(self._library.cflow_probe_touch(self.handle, size_bytes, byref(elapsed)))
+        return elapsed.value
+
+    def load(self, model: Model) -> tuple[int, int]:
+        """Reads the data of a model into memory that was touched before.
+
+        Returns nanoseconds, and how many bytes were read past the page cache since they were not in it.
+        """
+        elapsed, direct = c_uint64(), c_uint64()
+        check(self._library.cflow_probe_load(self.handle, model.handle, byref(elapsed), byref(direct)))
+        return elapsed.value, direct.value
 
     def flops(self, isa: Isa, iterations: int) -> tuple[int, int]:
         """f32 multiply-add throughput of all workers: (operations, nanoseconds); a multiply-add counts 2."""

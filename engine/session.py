@@ -160,12 +160,15 @@ class Session:
         check(self._library.cflow_session_memory(self.handle, byref(kv), byref(total)))
         return kv.value, total.value
 
-    def run_delays_ns(self) -> list[int]:
-        """Nanoseconds that each worker waited for a CPU since creation."""
+    def run_delays_ns(self) -> list[int] | None:
+        """Nanoseconds that each worker waited for a CPU since creation; None when the kernel keeps none."""
         delays = []
         for thread in range(self.threads):
             delay = c_uint64()
-            check(self._library.cflow_session_run_delay(self.handle, thread, byref(delay)))
+            status = self._library.cflow_session_run_delay(self.handle, thread, byref(delay))
+            if status == Status.ERR_UNSUPPORTED:
+                return None
+            check(status)
             delays.append(delay.value)
         return delays
 

@@ -16,10 +16,10 @@ from engine.native import check, lib, pointer
 class Topology:
     """What the default number of threads was decided from.
 
-    online: CPUs of the machine. allowed: those in the affinity mask. cores: physical cores among the allowed;
-    the rest are SMT siblings. nodes: NUMA nodes among the allowed. quota_cpus: the tightest cgroup quota, None
-    = none. threads: min(cores, quota rounded up), at least 1. worker_cpus, worker_nodes: where a pinned pool
-    of that many workers runs.
+    online: CPUs of the machine. allowed: those in the affinity mask. cores: physical cores among the
+    allowed; the rest are SMT siblings. nodes: NUMA nodes among the allowed. quota_cpus: the tightest cgroup
+    quota, None = none. threads: min(cores, quota rounded up), at least 1. worker_cpus, worker_nodes: where a
+    pinned pool of that many workers runs.
     """
 
     online: int
@@ -67,9 +67,10 @@ def read_topology(root: Path | None = None) -> Topology:
 
 
 def place_workers(threads: int, root: Path | None = None) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """CPU and NUMA node of each worker of a pinned pool: physical cores first, spread over nodes, node by node.
+    """CPU and NUMA node of each worker of a pinned pool.
 
-    Raises ArgumentError when there are fewer allowed CPUs than `threads`.
+    Physical cores come first, spread over the nodes, and are listed node by node. Raises ArgumentError when
+    there are fewer allowed CPUs than `threads`.
     """
     cpus, nodes = np.zeros((2, max(threads, 1)), dtype=np.int32)
     check(

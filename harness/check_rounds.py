@@ -233,7 +233,7 @@ def _voids(
             found.append(("bandwidth_probe", ""))
         for arm in arms:
             sample, wanted = one["samples"][arm["name"]], arm["resident"]
-            if sample["run_delay_ns"] * 100 > sample["ns"] * 3:
+            if sample["run_delay_ns"] is not None and sample["run_delay_ns"] * 100 > sample["ns"] * 3:
                 found.append(("run_queue", arm["name"]))
             if sample["digest"] != arm["expected_digest"]:
                 found.append(("output", arm["name"]))

@@ -13,7 +13,7 @@ import os
 import platform
 import resource
 import struct
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -221,14 +221,14 @@ def faults() -> Faults:
     return Faults(usage.ru_minflt, usage.ru_majflt, usage.ru_nvcsw, usage.ru_nivcsw)
 
 
-def run_delay_ns(path: Path = Path("/proc/thread-self/schedstat")) -> int:
-    """Nanoseconds that the calling thread was ready and waited for a core, since it began; 0 when not
+def run_delay_ns(path: Path = Path("/proc/thread-self/schedstat")) -> int | None:
+    """Nanoseconds that the calling thread was ready and waited for a core, since it began; None when not
     accounted for.
     """
     try:
         return int(path.read_text().split()[1])
     except (OSError, IndexError, ValueError):
-        return 0
+        return None
 
 
 def process_cpu_ns(pid: int, proc: Path = Path("/proc")) -> int:
@@ -242,10 +242,22 @@ def process_cpu_ns(pid: int, proc: Path = Path("/proc")) -> int:
     return total
 
 
-def steal_ticks(path: Path = Path("/proc/stat")) -> tuple[int, int]:
-    """Ticks stolen by the host, and all ticks, over all CPUs since boot; (0, 0) when not accounted for."""
+def waited_ns(before: int | None, after: int | None) -> int | None:
+    """The difference of two readings of `run_delay_ns`; None when either is missing."""
+    return None if before is None or after is None else after - before
+
+
+def steal_ticks(path: Path = Path("/proc/stat"), cpus: Collection[int] = ()) -> tuple[int, int]:
+    """Ticks stolen by the host, and all ticks, of these CPUs since boot; (0, 0) when not accounted for.
+
+    cpus: those of the workers: what the host takes from the others disturbs nobody. Empty, or with a negative
+    number for a worker that is not bound, = all CPUs.
+    """
+    named = {f"cpu{cpu}" for cpu in cpus} if cpus and min(cpus) >= 0 else {"cpu"}
     try:
-        fields = [int(field) for field in path.read_text().split("\n", 1)[0].split()[1:9]]
-        return fields[7], sum(fields)
+        lines = [line.split() for line in path.read_text().splitlines()]
+        # Guest time is part of user time; it and what later kernels add comes after the eight.
+        chosen = [[int(field) for field in line[1:9]] for line in lines if line and line[0] in named]
+        return sum(fields[7] for fields in chosen), sum(sum(fields) for fields in chosen)
     except (OSError, IndexError, ValueError):
         return 0, 0

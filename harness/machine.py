@@ -62,6 +62,7 @@ def machine_state(out_dir: Path, root: Path = ROOT) -> dict[str, Any]:
             "system": platform.system(),
             "release": platform.release(),
             "perf_event_paranoid": _quiet(lambda: _integer(root / "proc/sys/kernel/perf_event_paranoid")),
+            "run_delay": _quiet(lambda: run_delay(root)),
         },
         "load": {
             "average_1m": _quiet(lambda: os.getloadavg()[0]),
@@ -226,6 +227,11 @@ def cpu_pressure(root: Path = ROOT) -> float | None:
     return float(dict(field.split("=") for field in first.split()[1:])["avg10"])
 
 
+def run_delay(root: Path = ROOT) -> bool:
+    """Whether the kernel accounts for the time that a thread waits for a core."""
+    return counters.run_delay_ns(root / "proc/thread-self/schedstat") is not None
+
+
 def steal_share(root: Path = ROOT) -> float | None:
     """Share of all CPU time since boot that the host gave to others."""
     stolen, ticks = counters.steal_ticks(root / "proc/stat")
@@ -300,6 +306,8 @@ def warnings(state: Mapping[str, Any]) -> tuple[str, ...]:
         found.append(f"load average is {load['average_1m']:.2f}: other work is running")
     if load["steal_share"] is not None and load["steal_share"] > 0.01:
         found.append(f"the host took {load['steal_share']:.1%} of CPU time since boot")
+    if state["kernel"].get("run_delay") is False:
+        found.append("the kernel keeps no run-queue delay: rounds in which a worker waited are not void")
     if state["memory"]["swap_used_bytes"]:
         found.append("swap is in use")
     return tuple(found)

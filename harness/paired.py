@@ -46,14 +46,14 @@ class Arm:
 class Probes:
     """What is read beside the arms; replaced in tests.
 
-    bandwidth: a read probe of about 50 ms, bytes per ns. steal: stolen and all CPU ticks since boot.
-    run_delay_ns: of the calling thread, for arms that do not report their workers' delay. clock_ns:
-    CLOCK_MONOTONIC.
+    bandwidth: a read probe of about 50 ms, bytes per ns. steal: stolen and all ticks since boot of the CPUs
+    that work. run_delay_ns: of the calling thread, for arms that do not report their workers' delay; None
+    where the kernel keeps none. clock_ns: CLOCK_MONOTONIC.
     """
 
     bandwidth: Callable[[], float]
     steal: Callable[[], tuple[int, int]] = counters.steal_ticks
-    run_delay_ns: Callable[[], int] = counters.run_delay_ns
+    run_delay_ns: Callable[[], int | None] = counters.run_delay_ns
     clock_ns: Callable[[], int] = time.monotonic_ns
 
 
@@ -180,7 +180,7 @@ def _one_sample(arm: Arm, probes: Probes) -> Placed:
     start_ns = probes.clock_ns()
     sample = arm.run()
     wall_ns = probes.clock_ns() - start_ns
-    own_delay = probes.run_delay_ns() - delay
+    own_delay = counters.waited_ns(delay, probes.run_delay_ns())
     if sample.ns > MAX_NS_SHARE * wall_ns + CLOCK_SLACK_NS:
         raise EvidenceError(f"arm {arm.name}: measured {sample.ns} ns inside {wall_ns} ns of wall time")
     run_delay_ns = own_delay if sample.run_delay_ns is None else sample.run_delay_ns

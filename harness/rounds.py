@@ -100,11 +100,11 @@ class Sample:
 
 @dataclass(frozen=True)
 class Placed:
-    """A sample and when it ran (CLOCK_MONOTONIC)."""
+    """A sample and when it ran (CLOCK_MONOTONIC). run_delay_ns: None where the kernel keeps none."""
 
     start_ns: int
     wall_ns: int
-    run_delay_ns: int
+    run_delay_ns: int | None
     sample: Sample
 
     def to_json(self) -> dict[str, Any]:
@@ -136,7 +136,8 @@ class Void:
 
 @dataclass(frozen=True)
 class Round:
-    """All arms once, in `order`. steal_ticks of cpu_ticks: /proc/stat over the round. probe_bytes_per_ns: the
+    """All arms once, in `order`. steal_ticks of cpu_ticks: /proc/stat over the round, of
+    the CPUs that work. probe_bytes_per_ns: the
     50 ms read.
     """
 

@@ -14,8 +14,8 @@ from harness.rounds import IDLE_CPU_COUNTER, ArmInfo, Round, Void
 MAX_RUN_DELAY_PERCENT: Final = 3
 """Run-queue delay over the timed nanoseconds: above it a worker waited for a core."""
 MAX_STEAL_PERCENT: Final = 1
-"""Stolen ticks over all ticks of the round: above it the host ran somebody else. Whole numbers keep the limit
-exact.
+"""Stolen ticks over all ticks of the round, on the CPUs that work: above it the host ran somebody else. Whole
+numbers keep the limit exact.
 """
 MAX_IDLE_CPU_PERCENT: Final = 1
 """Processor time of an engine that should sleep over the wall time of the arm that runs: above it they shared
@@ -44,7 +44,9 @@ def _voids(arms: Sequence[ArmInfo], one: Round, typical: float) -> tuple[Void, .
     for arm in arms:
         placed = one.samples[arm.name]
         sample = placed.sample
-        if 100 * placed.run_delay_ns > MAX_RUN_DELAY_PERCENT * sample.ns:
+        # Where the kernel keeps no such account the rule is off; the machine's state says so.
+        delay_ns = placed.run_delay_ns
+        if delay_ns is not None and 100 * delay_ns > MAX_RUN_DELAY_PERCENT * sample.ns:
             found.append(Void("run_queue", arm.name))
         if sample.digest != arm.expected_digest:
             found.append(Void("output", arm.name))

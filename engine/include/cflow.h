@@ -561,6 +561,14 @@ CFLOW_API int cflow_read_pattern_count(void);
 CFLOW_API const char *cflow_read_pattern_name(int pattern);
 CFLOW_API int cflow_probe_read(cflow_pool *pool, const cflow_arena *arena, int pattern, uint64_t *ns_out,
                                uint64_t *sum_out);
+/* First touch of `bytes` of new memory on transparent huge pages by all workers; the memory is given back. */
+CFLOW_API int cflow_probe_touch(cflow_pool *pool, uint64_t bytes, uint64_t *ns_out);
+/*
+ * The data of a model read as CFLOW_RESIDENCY_COPY reads them, but into memory that was touched before (not counted in
+ * ns_out), and not verified. direct_bytes_out: read past the page cache, since they were not in it.
+ */
+CFLOW_API int cflow_probe_load(cflow_pool *pool, const cflow_model *model, uint64_t *ns_out,
+                               uint64_t *direct_bytes_out);
 /* Multiply-add throughput of all workers in f32: total operations (a multiply-add counts 2) and wall time. */
 CFLOW_API int cflow_probe_flops(cflow_pool *pool, int isa, uint64_t iterations, uint64_t *flops_out, uint64_t *ns_out);
 /*

@@ -7,6 +7,19 @@
 #include <sys/mman.h>
 
 static const size_t HUGE_PAGE_BYTES = (size_t)2 << 20;
+static const size_t SMALL_PAGE_BYTES = 4096;
+
+static size_t round_up(size_t bytes, size_t multiple)
+{
+    return (bytes + multiple - 1) / multiple * multiple;
+}
+
+size_t cf_memory_whole_pages(size_t bytes, int *huge_out)
+{
+    /* A huge page that is mostly empty costs more to clear than it saves in address translation. */
+    *huge_out = bytes >= HUGE_PAGE_BYTES / 4;
+    return round_up(bytes, *huge_out ? HUGE_PAGE_BYTES : SMALL_PAGE_BYTES);
+}
 
 int cf_memory_map(cf_memory *memory, size_t bytes, int huge, const char *what)
 {
@@ -15,18 +28,29 @@ int cf_memory_map(cf_memory *memory, size_t bytes, int huge, const char *what)
     if (bytes == 0) {
         return CFLOW_OK;
     }
-    /* Whole huge pages: a shorter tail would fall back to small ones. */
-    const size_t page = bytes >= HUGE_PAGE_BYTES ? HUGE_PAGE_BYTES : 4096;
-    if (bytes > SIZE_MAX - page) {
+    /* Whole huge pages, aligned to them: a shorter head or tail would fall back to small ones. */
+    const int whole = huge && bytes >= HUGE_PAGE_BYTES;
+    const size_t page = whole ? HUGE_PAGE_BYTES : SMALL_PAGE_BYTES, slack = whole ? HUGE_PAGE_BYTES : 0;
+    if (bytes > SIZE_MAX - page - slack) {
         return cf_fail(CFLOW_ERR_MEMORY, "%s: %zu bytes is more than can be addressed", what, bytes);
     }
-    const size_t rounded = (bytes + page - 1) / page * page;
-    void *data = mmap(NULL, rounded, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    const size_t rounded = round_up(bytes, page);
+    uint8_t *data = mmap(NULL, rounded + slack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (data == MAP_FAILED) {
         return cf_fail(CFLOW_ERR_MEMORY, "%s: cannot map %zu bytes: %s", what, rounded, strerror(errno));
     }
+    if (slack > 0) {
+        const size_t before = (HUGE_PAGE_BYTES - (uintptr_t)data % HUGE_PAGE_BYTES) % HUGE_PAGE_BYTES;
+        if (before > 0) {
+            (void)munmap(data, before);
+        }
+        data += before;
+        if (slack > before) {
+            (void)munmap(data + rounded, slack - before);
+        }
+    }
     /* A wish: kernels without transparent huge pages refuse it, and the memory works all the same. */
-    (void)madvise(data, rounded, huge && rounded >= HUGE_PAGE_BYTES ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
+    (void)madvise(data, rounded, whole ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
     memory->data = data;
     memory->bytes = rounded;
     return CFLOW_OK;

@@ -1,138 +1,65 @@
 /* residency.c - weights in anonymous memory: copied as tiles, or rearranged row-major for the control arm. */
-#define _GNU_SOURCE
 #include "error.h"
-#include "hash.h"
+#include "load.h"
 #include "session.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-/* State of a copy that the workers share; the first failure wins. */
-typedef struct copy_job {
-    cflow_session *session;
-    uint8_t *target; /* data_offset of the file at its start */
-    _Atomic uint32_t next_tensor;
-    _Atomic int failed;
-    int status;
-    char message[CF_ERROR_BYTES];
-} copy_job;
+/* ---- copy -------------------------------------------------------------------------------------------------------- */
 
-static void fail_once(copy_job *job, int status)
+/* Adds bytes [begin, end) of the data to what `node` reads of each chunk. tally: [chunks][nodes]. */
+static void tally_range(uint64_t *tally, uint32_t nodes, uint32_t node, uint64_t begin, uint64_t end)
 {
-    int expected = 0;
-    if (atomic_compare_exchange_strong(&job->failed, &expected, 1)) {
-        job->status = status;
-        strncpy(job->message, cflow_last_error(), sizeof job->message - 1);
+    while (begin < end) {
+        const uint64_t chunk = begin / CF_CHUNK_BYTES, chunk_end = (chunk + 1) * CF_CHUNK_BYTES;
+        const uint64_t stop = chunk_end < end ? chunk_end : end;
+        tally[chunk * nodes + node] += stop - begin;
+        begin = stop;
     }
 }
 
-static int read_range(const cflow_model *model, uint8_t *to, uint64_t offset, uint64_t bytes)
+/* The stripes of a piece's matrix that begin with a unit of each worker. */
+static void tally_piece(const cf_plan *plan, const cf_op *op, const cf_worker_nodes *nodes, uint64_t *tally)
 {
-    while (bytes > 0) {
-        const ssize_t got = pread(model->fd, to, bytes, (off_t)offset);
-        if (got < 0 && errno == EINTR) {
-            continue;
-        }
-        if (got <= 0) {
-            return cf_fail(CFLOW_ERR_IO, "%s: read of %llu bytes at offset %llu: %s", model->path,
-                           (unsigned long long)bytes, (unsigned long long)offset,
-                           got == 0 ? "the file ended" : strerror(errno));
-        }
-        to += got;
-        offset += (uint64_t)got;
-        bytes -= (uint64_t)got;
-    }
-    return CFLOW_OK;
-}
-
-/*
- * The stripes of a piece's matrix that begin with a unit of this worker, so that it is the first to touch their pages.
- * An expert may be read in any slot, with any worker's share of the phase: its stripes are dealt out evenly.
- */
-static int copy_stripes(copy_job *job, const cf_op *op, const cf_tensor *tensor, int thread)
-{
-    const cflow_model *model = job->session->model;
-    const uint64_t threads = (uint64_t)cf_pool_threads(job->session->pool), worker = (uint64_t)thread;
     const uint64_t stripe_groups = op->tiles.tile_rows / CF_GROUP_ROWS;
     const uint64_t stripes = (op->units + stripe_groups - 1) / stripe_groups;
-    const int even = op->stream == CFLOW_STREAM_EXPERT;
-    const uint64_t first = even ? stripes * worker / threads : (op->split[thread] + stripe_groups - 1) / stripe_groups;
-    const uint64_t last =
-        even ? stripes * (worker + 1) / threads : (op->split[thread + 1] + stripe_groups - 1) / stripe_groups;
-    const uint64_t begin = cf_tiles_stripe_offset(&op->tiles, first);
-    const uint64_t end = last >= stripes ? tensor->bytes : cf_tiles_stripe_offset(&op->tiles, last);
-    if (first >= last || begin >= end) {
-        return CFLOW_OK;
+    const uint64_t at = op->tensor->offset - plan->model->data_offset;
+    for (uint32_t thread = 0; thread < plan->options.threads; thread++) {
+        const uint64_t first = (op->split[thread] + stripe_groups - 1) / stripe_groups;
+        const uint64_t last = (op->split[thread + 1] + stripe_groups - 1) / stripe_groups;
+        const uint64_t begin = first >= stripes ? op->tensor->bytes : cf_tiles_stripe_offset(&op->tiles, first);
+        const uint64_t end = last >= stripes ? op->tensor->bytes : cf_tiles_stripe_offset(&op->tiles, last);
+        tally_range(tally, nodes->count, nodes->of[thread], at + begin, at + end);
     }
-    return read_range(model, job->target + (tensor->offset - model->data_offset) + begin, tensor->offset + begin,
-                      end - begin);
 }
 
-static int copy_pieces(copy_job *job, int thread)
+int cf_residency_chunk_nodes(const cf_plan *plan, const cf_worker_nodes *nodes, uint32_t *chunk_node)
 {
-    const cf_plan *plan = job->session->plan;
-    const cflow_model *model = job->session->model;
-    const uint32_t experts = model->param[CFLOW_PARAM_EXPERTS];
-    int status = CFLOW_OK;
-    for (uint32_t i = 0; i < plan->piece_count && status == CFLOW_OK; i++) {
+    const uint64_t chunks = cf_load_chunks(plan->model);
+    uint64_t *tally = calloc(chunks * nodes->count, sizeof *tally);
+    if (tally == NULL) {
+        return cf_fail(CFLOW_ERR_MEMORY, "%s: out of memory for the places of its weights", plan->model->path);
+    }
+    for (uint32_t i = 0; i < plan->piece_count; i++) {
         const cf_op *op = &plan->ops[plan->pieces[i]];
-        /* Shared blocks: the first application copies; experts: the first slot. */
-        if (op->tensor == NULL || op->slot > 0 || (op->layer != CF_NONE && op->layer != op->block)) {
-            continue;
-        }
-        if (op->stream != CFLOW_STREAM_EXPERT) {
-            status = copy_stripes(job, op, op->tensor, thread);
-            continue;
-        }
-        const cf_tensor *const *bank = (const cf_tensor *const *)model->bank + (size_t)op->block * experts * 2;
-        for (uint32_t expert = 0; expert < experts && status == CFLOW_OK; expert++) {
-            status = copy_stripes(job, op, bank[expert * 2 + (op->piece == CFLOW_PIECE_EXPERT_DOWN)], thread);
+        /* Shared blocks: the first application decides. Experts may be read in any slot, hence by any worker. */
+        if (op->tensor != NULL && op->stream != CFLOW_STREAM_EXPERT &&
+            (op->layer == CF_NONE || op->layer == op->block)) {
+            tally_piece(plan, op, nodes, tally);
         }
     }
-    return status;
-}
-
-/* Vectors, and an embedding that is not the head as well: no piece owns them. */
-static int copy_rest(copy_job *job)
-{
-    const cflow_model *model = job->session->model;
-    int status = CFLOW_OK;
-    for (uint32_t i = 0; i < model->tensor_count && status == CFLOW_OK; i++) {
-        const cf_tensor *tensor = &model->tensors[i];
-        if (cf_tensor_is_vector(tensor) ||
-            (tensor->role == CFLOW_ROLE_EMBEDDING && model->param[CFLOW_PARAM_TIED_HEAD] == 0)) {
-            status =
-                read_range(model, job->target + (tensor->offset - model->data_offset), tensor->offset, tensor->bytes);
+    for (uint64_t chunk = 0; chunk < chunks; chunk++) {
+        const uint64_t *bytes = tally + chunk * nodes->count;
+        /* Nobody's more than another's: dealt out in turn, so that all nodes serve what all read. */
+        uint32_t best = (uint32_t)(chunk % nodes->count);
+        for (uint32_t node = 0; node < nodes->count; node++) {
+            best = bytes[node] > bytes[best] ? node : best;
         }
+        chunk_node[chunk] = best;
     }
-    return status;
-}
-
-static void copy_worker(void *argument, int thread)
-{
-    copy_job *job = argument;
-    const cflow_model *model = job->session->model;
-    int status = copy_pieces(job, thread);
-    if (status == CFLOW_OK && thread == 0) {
-        status = copy_rest(job);
-    }
-    if (status != CFLOW_OK) {
-        fail_once(job, status);
-    }
-    cf_pool_barrier(job->session->pool, thread, NULL, NULL);
-    while (!atomic_load(&job->failed)) {
-        const uint32_t i = atomic_fetch_add(&job->next_tensor, 1);
-        if (i >= model->tensor_count) {
-            return;
-        }
-        const cf_tensor *tensor = &model->tensors[i];
-        if (cf_xxh64_of(job->target + (tensor->offset - model->data_offset), tensor->bytes) != tensor->hash) {
-            fail_once(job,
-                      cf_fail(CFLOW_ERR_CHECKSUM, "%s: tensor %s does not match its hash", model->path, tensor->name));
-        }
-    }
+    free(tally);
+    return CFLOW_OK;
 }
 
 int cf_residency_copy(cflow_session *session)
@@ -142,16 +69,46 @@ int cf_residency_copy(cflow_session *session)
     if (status != CFLOW_OK) {
         return status;
     }
-    copy_job job = {.session = session, .target = session->copied.data};
-    cf_pool_run(session->pool, copy_worker, &job);
-    if (job.status != CFLOW_OK) {
-        return cf_fail(job.status, "%s", job.message);
+    uint32_t *chunk_node = NULL;
+    cf_worker_nodes nodes;
+    cf_worker_nodes_of(session->pool, &nodes);
+    if (nodes.count > 1) {
+        chunk_node = malloc(cf_load_chunks(model) * sizeof *chunk_node);
+        status = chunk_node == NULL
+                     ? cf_fail(CFLOW_ERR_MEMORY, "%s: out of memory for the places of its weights", model->path)
+                     : cf_residency_chunk_nodes(session->plan, &nodes, chunk_node);
     }
-    session->data = session->copied.data;
-    return CFLOW_OK;
+    if (status == CFLOW_OK) {
+        cf_load load = {.model = model, .target = session->copied.data, .chunk_node = chunk_node, .verify = 1};
+        status = cf_load_run(&load, session->pool);
+    }
+    free(chunk_node);
+    if (status == CFLOW_OK) {
+        session->data = session->copied.data;
+    }
+    return status;
+}
+
+/* ---- working memory ---------------------------------------------------------------------------------------------- */
+
+static void touch_worker(void *argument, int thread)
+{
+    const cflow_session *session = argument;
+    memset(session->workers[thread].arena, 0, session->worker_bytes);
+}
+
+void cf_residency_touch(cflow_session *session)
+{
+    cf_pool_run(session->pool, touch_worker, session);
 }
 
 /* ---- row-major ------------------------------------------------------------------------------------------------- */
+
+typedef struct rearrange_job {
+    cflow_session *session;
+    _Atomic uint32_t next_tensor;
+    cf_failure failure;
+} rearrange_job;
 
 static int rearranged(const cf_tensor *tensor)
 {
@@ -161,10 +118,10 @@ static int rearranged(const cf_tensor *tensor)
 static void rearrange_worker(void *argument, int thread)
 {
     (void)thread;
-    copy_job *job = argument;
+    rearrange_job *job = argument;
     cflow_session *session = job->session;
     const cflow_model *model = session->model;
-    while (!atomic_load(&job->failed)) {
+    while (!atomic_load(&job->failure.failed)) {
         const uint32_t i = atomic_fetch_add(&job->next_tensor, 1);
         if (i >= model->tensor_count) {
             return;
@@ -183,7 +140,7 @@ static void rearrange_worker(void *argument, int thread)
                                               model->param[CFLOW_PARAM_TILE_ROWS], model->param[CFLOW_PARAM_TILE_COLS],
                                               cf_tensor_data(session, tensor), tensor->bytes, parts);
         if (status != CFLOW_OK) {
-            fail_once(job, status);
+            cf_failure_keep(&job->failure, status);
         }
     }
 }
@@ -213,7 +170,7 @@ int cf_residency_row_major(cflow_session *session)
     if (status != CFLOW_OK) {
         return status;
     }
-    copy_job job = {.session = session};
+    rearrange_job job = {.session = session};
     cf_pool_run(session->pool, rearrange_worker, &job);
-    return job.status == CFLOW_OK ? CFLOW_OK : cf_fail(job.status, "%s", job.message);
+    return cf_failure_status(&job.failure);
 }

@@ -173,7 +173,10 @@ static int make_memory(cflow_session *session)
     const size_t scratch_bytes = cf_pad64(2 * pad16(hidden) * sizeof(float));
     const size_t scores_bytes = cf_pad64((session->context + 4 * head_dim) * sizeof(float));
     const size_t rotation_bytes = cf_pad64(head_dim * sizeof(float));
-    const size_t worker_bytes = session->plan->private_bytes + scratch_bytes + scores_bytes + rotation_bytes;
+    /* Pages of its own for each worker. */
+    int huge;
+    const size_t worker_bytes =
+        cf_memory_whole_pages(session->plan->private_bytes + scratch_bytes + scores_bytes + rotation_bytes, &huge);
 
     session->kv_ops =
         cf_kv_ops_for((int)session->options.value[CFLOW_OPTION_ISA], session->options.value[CFLOW_OPTION_KV_F32] != 0);
@@ -188,7 +191,7 @@ static int make_memory(cflow_session *session)
     session->kv_half_bytes = cf_pad64(kv_bytes);
     int status = cf_memory_map(&session->kv, 2 * session->kv_half_bytes, 1, "KV cache");
     if (status == CFLOW_OK) {
-        status = cf_memory_map(&session->private_arenas, worker_bytes * threads, 1, "working memory of the threads");
+        status = cf_memory_map(&session->private_arenas, worker_bytes * threads, huge, "working memory of the threads");
     }
     if (status == CFLOW_OK) {
         status = cf_memory_map(&session->shared_arena, session->plan->shared_bytes + session->plan->logits_bytes, 1,
@@ -197,6 +200,7 @@ static int make_memory(cflow_session *session)
     if (status != CFLOW_OK) {
         return status;
     }
+    session->worker_bytes = worker_bytes;
     session->workers = aligned_alloc(64, threads * sizeof *session->workers);
     const size_t routes = (size_t)p[CFLOW_PARAM_LAYERS] * p[CFLOW_PARAM_EXPERTS_PER_TOKEN];
     session->residual_count =
@@ -244,6 +248,7 @@ int cflow_session_create(const cflow_model *model, const cflow_options *options,
     }
     if (status == CFLOW_OK) {
         session->options.value[CFLOW_OPTION_PIN] &= cf_pool_pinned(session->pool);
+        cf_residency_touch(session);
     }
     if (status == CFLOW_OK && session->options.value[CFLOW_OPTION_RESIDENCY] == CFLOW_RESIDENCY_COPY) {
         status = cf_residency_copy(session);

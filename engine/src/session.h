@@ -4,6 +4,7 @@
 
 #include "attention.h"
 #include "gemm.h"
+#include "load.h"
 #include "plan.h"
 #include "pool.h"
 
@@ -13,13 +14,18 @@ struct cflow_options {
     int64_t value[CFLOW_OPTION_COUNT];
 };
 
-/* Zeroed anonymous memory; huge = 1: on transparent huge pages where the kernel gives them, 0: on 4 KiB pages. */
+/*
+ * Zeroed anonymous memory; huge = 1: aligned to and, where the kernel gives them, on transparent huge pages when it fills
+ * one; 0: on 4 KiB pages.
+ */
 typedef struct cf_memory {
     void *data;
     size_t bytes;
 } cf_memory;
 
 int cf_memory_map(cf_memory *memory, size_t bytes, int huge, const char *what);
+/* `bytes` rounded up to whole pages of their own, of the size (*huge_out = 1: huge) that suits so many. */
+size_t cf_memory_whole_pages(size_t bytes, int *huge_out);
 void cf_memory_unmap(cf_memory *memory);
 
 enum { CF_TRACE_FIELDS = 4 };
@@ -65,6 +71,7 @@ struct cflow_session {
     cf_memory kv;             /* keys then values: [layer][kv_head][context][head_dim] */
     size_t kv_half_bytes;
     cf_memory private_arenas;
+    size_t worker_bytes;    /* of private_arenas, for each worker */
     cf_memory shared_arena; /* shared values, then the logits */
     cf_memory batch_arena;  /* every value `batch` times: private, then shared ones; then rotations */
     cf_memory batch_scratch;
@@ -108,6 +115,13 @@ static inline const uint8_t *cf_tensor_data(const cflow_session *session, const 
 /* residency.c */
 int cf_residency_copy(cflow_session *session);
 int cf_residency_row_major(cflow_session *session);
+/*
+ * NUMA node, as `nodes` numbers them, on which each chunk of the data (load.h) should lie: that of the workers that read
+ * most of it. chunk_node: [cf_load_chunks()].
+ */
+int cf_residency_chunk_nodes(const cf_plan *plan, const cf_worker_nodes *nodes, uint32_t *chunk_node);
+/* Has every worker be the first to touch its working memory, which then lies on its node. */
+void cf_residency_touch(cflow_session *session);
 
 /* exec.c: the job that runs the tokens of a call on every worker. */
 void cf_exec_job(void *session, int thread);

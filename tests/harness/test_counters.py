@@ -23,6 +23,7 @@ from harness.counters import (
     process_io,
     run_delay_ns,
     steal_ticks,
+    waited_ns,
 )
 
 
@@ -162,14 +163,24 @@ def test_run_delay_belongs_to_the_calling_thread(tmp_path: Path) -> None:
     file = tmp_path / "schedstat"
     file.write_text("1000 250 3\n")
     assert run_delay_ns(file) == 250
-    assert run_delay_ns(tmp_path / "missing") == 0
-    fresh: list[int] = []
+    assert run_delay_ns(tmp_path / "missing") is None
+    file.write_text("1000\n")
+    assert run_delay_ns(file) is None
+    fresh: list[int | None] = []
     thread = threading.Thread(target=lambda: fresh.append(run_delay_ns()))
     before = run_delay_ns()
     thread.start()
     thread.join()
-    assert fresh[0] >= 0
-    assert run_delay_ns() >= before
+    # None on kernels that keep no such account.
+    assert fresh[0] is None or fresh[0] >= 0
+    waited = waited_ns(before, run_delay_ns())
+    assert waited is None or waited >= 0
+
+
+def test_a_missing_reading_gives_no_difference() -> None:
+    assert waited_ns(100, 250) == 150
+    assert waited_ns(None, 250) is None
+    assert waited_ns(100, None) is None
 
 
 def test_steal_ticks(tmp_path: Path) -> None:
@@ -188,3 +199,16 @@ def test_processor_time_of_a_process(tmp_path: Path) -> None:
         (folder / "schedstat").write_text(text)
     assert process_cpu_ns(7, tmp_path) == 1200
     assert process_cpu_ns(8, tmp_path) == 0
+
+
+def test_steal_ticks_of_the_cpus_that_work(tmp_path: Path) -> None:
+    file = tmp_path / "stat"
+    file.write_text(
+        "cpu  30 0 0 50 0 0 0 20\ncpu0 9 0 0 1 0 0 0 0\ncpu1 10 0 0 5 0 0 0 15\n"
+        "cpu10 11 0 0 44 0 0 0 5\nintr 1 2 3 4 5 6 7 8 9\n"
+    )
+    assert steal_ticks(file, [0]) == (0, 10)
+    assert steal_ticks(file, [1]) == (15, 30)
+    assert steal_ticks(file, [0, 10]) == (5, 70)
+    assert steal_ticks(file, [0, -1]) == (20, 100)  # A worker that is not bound may be anywhere.
+    assert steal_ticks(file, [7]) == (0, 0)

@@ -125,6 +125,9 @@ def test_settings(tmp_path: Path) -> None:
     assert machine.cpu_pressure(tmp_path) == 1.5
     assert machine.steal_share(tmp_path) == 0.1
     assert machine.numa_nodes(tmp_path) == 2
+    assert not machine.run_delay(tmp_path)
+    write(tmp_path, "proc/thread-self/schedstat", "5 6 7\n")
+    assert machine.run_delay(tmp_path)
 
 
 def test_turbo_of_other_drivers(tmp_path: Path) -> None:
@@ -141,6 +144,7 @@ def test_storage_of_a_folder_that_is_not_there_yet(tmp_path: Path) -> None:
 STATE: dict[str, Any] = {
     "cpu": {"affinity": [0, 1, 2, 3], "physical": 4, "quota_cpus": None, "governor": None},
     "memory": {"swap_used_bytes": 0},
+    "kernel": {"run_delay": True},
     "load": {"average_1m": 0.1, "steal_share": 0.0},
 }
 
@@ -169,6 +173,7 @@ def test_usable_cpus(cpu: dict[str, Any], usable: int) -> None:
         ("load", {"average_1m": 2.5}, "load average is 2.50"),
         ("load", {"steal_share": 0.02}, "the host took 2.0%"),
         ("memory", {"swap_used_bytes": 5}, "swap is in use"),
+        ("kernel", {"run_delay": False}, "keeps no run-queue delay"),
     ],
 )
 def test_each_warning_has_one_cause(part: str, change: dict[str, Any], words: str) -> None:

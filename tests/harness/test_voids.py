@@ -60,6 +60,11 @@ def test_run_queue_delay(timed: Timed, share: float, void: bool) -> None:
     assert rules(timed, samples=samples) == ([("run_queue", "a")] if void else [])
 
 
+def test_no_run_queue_delay_is_no_rule(timed: Timed) -> None:
+    unknown = dataclasses.replace(timed.rounds[1].samples["a"], run_delay_ns=None)
+    assert rules(timed, samples={**timed.rounds[1].samples, "a": unknown}) == []
+
+
 @pytest.mark.parametrize(
     ("resident", "void"), [(0.4, False), (0.6, False), (0.39, True), (0.61, True), (None, True)]
 )
