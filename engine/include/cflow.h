@@ -271,7 +271,7 @@ CFLOW_API int cflow_model_verify(const cflow_model *model, const volatile int *c
 typedef enum cflow_residency {
     CFLOW_RESIDENCY_MMAP = 0, /* weights are read from the page cache through the mapping */
     CFLOW_RESIDENCY_COPY = 1  /* weights are copied to anonymous memory (transparent huge pages), first touched by the
-                                 thread that will read them, and verified against their hashes */
+                                 NUMA node that will read them, and verified against their hashes */
 } cflow_residency;
 
 typedef enum cflow_layout {

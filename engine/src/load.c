@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 /* Of each worker, on its CPU; more than these no longer shorten the wait for the device. */
-enum { READERS_PER_WORKER = 3 };
+enum { READERS_PER_WORKER = 4 };
 
 /* O_DIRECT: devices ask for 512 or 4,096; the format aligns data to 4,096. */
 enum { DIRECT_ALIGN = 4096 };

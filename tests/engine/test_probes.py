@@ -13,7 +13,8 @@ from engine.tiles import quantise
 def test_pool_reports_its_workers() -> None:
     with Pool(2) as pool:
         assert len(pool.worker_cpus) == 2
-        assert len(pool.run_delays_ns()) == 2
+        delays = pool.run_delays_ns()
+        assert delays is None or len(delays) == 2
         operations, elapsed = pool.flops(Isa.SCALAR, 1000)
         assert operations > 0
         assert elapsed > 0
