@@ -3,6 +3,9 @@
 Opening and making a session over the mapping, then a session that copies the weights, beside the two things
 that a copy cannot do without: touching as much new memory, and reading the file. Rounds are interleaved;
 medians are printed. The page cache is emptied of the file before every read unless --warm is given.
+
+A hypervisor that takes back free memory makes the first touch of a page slow, and takes it whenever it likes:
+--rest waits before each part, so that all of them find their memory taken back.
 """
 
 from __future__ import annotations
@@ -58,8 +61,8 @@ def clocked(work: Callable[[], Session]) -> int:
     return elapsed_ns
 
 
-def one_round(path: Path, pool: Pool, prepare: Callable[[Path], None], order: int) -> Times:
-    """All parts once; `order` turns them round by round."""
+def one_round(path: Path, pool: Pool, prepare: Callable[[Path], None], order: int, rest_s: float) -> Times:
+    """All parts once, `rest_s` seconds before each; `order` turns them round by round."""
     prepare(path)
     start_ns = time.monotonic_ns()
     model = Model(path)
@@ -76,7 +79,10 @@ def one_round(path: Path, pool: Pool, prepare: Callable[[Path], None], order: in
             return clocked(lambda: Session(model, threads=pool.threads, context=1, residency="copy"))
 
         parts = [lambda: pool.touch(model.file_bytes), read_ns, copy_ns]
-        found = {index: parts[index]() for index in ((order + shift) % 3 for shift in range(3))}
+        found = {}
+        for index in ((order + shift) % 3 for shift in range(3)):
+            time.sleep(rest_s)
+            found[index] = parts[index]()
     return Times(open_ns, session_ns, found[0], found[1], found[2])
 
 
@@ -86,12 +92,15 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=read_topology().threads)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--warm", action="store_true", help="leave the file in the page cache")
+    parser.add_argument("--rest", type=float, default=0.0, metavar="S", help="seconds before each part")
     arguments = parser.parse_args()
     size_bytes = arguments.model.stat().st_size
     prepare = fill if arguments.warm else evict
     with Pool(arguments.threads) as pool:
-        first = one_round(arguments.model, pool, prepare, 0)
-        rounds = [one_round(arguments.model, pool, prepare, order) for order in range(arguments.rounds)]
+        first, *rounds = [
+            one_round(arguments.model, pool, prepare, order, arguments.rest)
+            for order in range(arguments.rounds + 1)
+        ]
         with Model(arguments.model) as model:
             prepare(arguments.model)
             direct_bytes = pool.load(model)[1]
