@@ -69,16 +69,21 @@ class Followed:
 
 
 @dataclass(frozen=True)
-class Info:
-    """What really runs. From the library or its log, except what was asked for: `threads`, `poll`,
-    `repack_allowed`, `flash_attention_asked` (None: its own choice), `kv_type` and `context`."""
+class Build:
+    """Which library runs, and the CPU back end that is mapped into its process, e.g. "haswell"."""
 
     version: str
     ggml_version: str
     commit: str
     back_end: str
-    """The CPU back end that is mapped into the process, e.g. "haswell"."""
     features: str
+
+
+@dataclass(frozen=True)
+class Info(Build):
+    """What really runs. From the library or its log, except what was asked for: `threads`, `poll`,
+    `repack_allowed`, `flash_attention_asked` (None: its own choice), `kv_type` and `context`."""
+
     model: str
     model_bytes: int
     threads: int
@@ -155,6 +160,7 @@ class LlamaCpp:
         kv_type: KvType = "f16",
         poll: int = 50,
         warm_up: bool = True,
+        routing: bool = False,
         timeout_s: float = _LOAD_TIMEOUT_S,
     ) -> None:
         """Loads a model; one that was loaded before goes first.
@@ -162,7 +168,7 @@ class LlamaCpp:
         Each thread is bound to one of `cpus`, by default the first `threads` that this process may use.
         `flash_attention` None leaves the choice to llama.cpp. `poll` is how long its threads spin for work
         before they sleep: 0 not at all, to 100. `warm_up` decodes one token and forgets it; without it the
-        loading alone has touched the weights.
+        loading alone has touched the weights. `routing` notes the experts of each token, which takes time.
         """
         allowed = os.sched_getaffinity(0)
         bound = sorted(allowed)[:threads] if cpus is None else sorted(set(cpus))
@@ -191,6 +197,7 @@ class LlamaCpp:
             kv_type=kv_type,
             poll=poll,
             warm_up=warm_up,
+            routing=routing,
         )
 
     def decode(
@@ -217,9 +224,27 @@ class LlamaCpp:
         """
         self._worker.call("rest", _TIMEOUT_S)
 
+    def routing(self) -> tuple[tuple[int, ...], ...]:
+        """Experts that its graph chose for the last token, by layer; empty when the model has none.
+
+        Raises BaselineError for a model that was loaded without `routing`.
+        """
+        return tuple(tuple(layer) for layer in self._worker.call("routing", _TIMEOUT_S))
+
+    def let_go(self, *, readahead: bool) -> int:
+        """Gives the pages of its mapped weights back, so that they can be evicted; returns the bytes mapped.
+
+        `readahead` False: from now on a fault brings one page. Raises BaselineError when nothing is mapped.
+        """
+        return int(self._worker.call("let_go", _TIMEOUT_S, readahead=readahead))
+
     def reset(self) -> None:
         """Position 0; the KV cache is forgotten."""
         self._worker.call("reset", _TIMEOUT_S)
+
+    def build(self) -> Build:
+        """Which library runs; no model is needed."""
+        return Build(**self._worker.call("build", _TIMEOUT_S))
 
     def info(self) -> Info:
         """What really runs. Raises BaselineError before a model is loaded."""

@@ -26,6 +26,8 @@ FLASH_ATTENTION: Final = {None: -1, False: 0, True: 1}
 LEVEL_DEBUG: Final = 1
 
 LogCallback = ctypes.CFUNCTYPE(None, c_int, c_char_p, c_void_p)
+#: `ggml_backend_sched_eval_callback`: (tensor, ask, user data).
+EvalCallback = ctypes.CFUNCTYPE(c_bool, c_void_p, c_bool, c_void_p)
 
 
 def _fields(kind: Any, names: str) -> list[tuple[str, Any]]:
@@ -125,6 +127,9 @@ _BASE_FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "ggml_version": (c_char_p,),
     "ggml_commit": (c_char_p,),
     "ggml_threadpool_params_default": (ThreadpoolParams, c_int),
+    "ggml_get_name": (c_char_p, c_void_p),
+    "ggml_nbytes": (c_size_t, c_void_p),
+    "ggml_backend_tensor_get": (None, c_void_p, c_void_p, c_size_t, c_size_t),
 }
 _LLAMA_FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "llama_version": (c_char_p,),

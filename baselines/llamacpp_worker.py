@@ -25,6 +25,8 @@ import numpy.typing as npt
 
 from baselines import llamacpp_abi as abi
 from baselines.errors import BaselineError
+from baselines.llamacpp_routing import Routing
+from baselines.mapped_file import let_go
 from baselines.worker_serve import Handler, serve, take_protocol
 
 _MAX_BATCH = 512
@@ -67,6 +69,7 @@ class Settings:
     kv_type: str
     poll: int
     warm_up: bool
+    routing: bool
 
 
 class Engine:
@@ -81,6 +84,7 @@ class Engine:
         self._model: int | None = None
         self._context: int | None = None
         self._pool: int | None = None
+        self._routing = Routing(self._libraries.base)
         self._tasks: set[int] = set()
         self._vocab = 0
         self._position = 0
@@ -95,7 +99,10 @@ class Engine:
             "follow": self.follow,
             "rest": self.rest,
             "reset": self.reset,
+            "build": self.build,
             "info": self.info,
+            "routing": self.routing,
+            "let_go": self.let_go,
         }
 
     def load(self, **settings: Any) -> None:
@@ -166,6 +173,26 @@ class Engine:
         self._llama.llama_memory_clear(memory, True)
         self._position = 0
 
+    def routing(self) -> list[list[int]]:
+        """Experts of the last token, which was fed alone, by layer."""
+        if not self._required_settings().routing:
+            raise BaselineError("the model was loaded without routing")
+        return self._routing.chosen()
+
+    def let_go(self, readahead: bool) -> int:
+        """Gives the pages of the mapped weights back; bytes mapped."""
+        return let_go(Path(self._required_settings().gguf), readahead)
+
+    def build(self) -> dict[str, str]:
+        """Versions, and the back end that is mapped into this process."""
+        return {
+            "version": abi.VERSIONS["llama.cpp"],
+            "ggml_version": abi.VERSIONS["ggml"],
+            "commit": abi.VERSIONS["commit"],
+            "back_end": self._libraries.back_end,
+            "features": self._llama.llama_print_system_info().decode().strip(" |\n"),
+        }
+
     def info(self) -> dict[str, Any]:
         """What really runs: versions, back end, and the settings as the library's log proves them."""
         settings = self._required_settings()
@@ -176,11 +203,7 @@ class Engine:
             for name, mib in re.findall(r"(\S+) model buffer size = +([\d.]+) MiB", self._load_log)
         }
         return {
-            "version": abi.VERSIONS["llama.cpp"],
-            "ggml_version": abi.VERSIONS["ggml"],
-            "commit": abi.VERSIONS["commit"],
-            "back_end": self._libraries.back_end,
-            "features": self._llama.llama_print_system_info().decode().strip(" |\n"),
+            **self.build(),
             "model": description.value.decode("utf-8", "replace"),
             "model_bytes": self._llama.llama_model_size(self._model),
             "threads": settings.threads,
@@ -213,6 +236,8 @@ class Engine:
         params.n_threads = params.n_threads_batch = wanted.threads
         params.flash_attn_type = abi.FLASH_ATTENTION[wanted.flash_attention]
         params.type_k = params.type_v = abi.KV_TYPES[wanted.kv_type]
+        if wanted.routing:
+            params.cb_eval = ctypes.cast(self._routing.callback, ctypes.c_void_p)
         self._context = self._llama.llama_init_from_model(self._model, params)
         if not self._context:
             raise BaselineError(f"no context with these settings: {self._last_log_line()}")
@@ -285,6 +310,9 @@ class Engine:
             raise BaselineError("tokens: none given")
         self._check_tokens("tokens", tokens)
         self._check_room(len(tokens))
+        if self._required_settings().routing and len(tokens) > 1:
+            raise BaselineError(f"tokens: {len(tokens)} given, with routing one is fed at a time")
+        self._routing.forget()
         ns = 0
         for first in range(0, len(tokens), _MAX_BATCH):
             part = tokens[first : first + _MAX_BATCH]

@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -173,6 +174,14 @@ def test_a_resting_engine_uses_no_processor(baseline: LlamaCpp, tiny: Path) -> N
     assert baseline.decode([1]).finite
 
 
+def test_the_build_is_told_without_a_model(baseline: LlamaCpp, tiny: Path) -> None:
+    build = baseline.build()
+    assert build.commit == VERSIONS["commit"]
+    baseline.load(tiny, 1, context=64)
+    info = baseline.info().to_json()
+    assert {key: info[key] for key in asdict(build)} == asdict(build)
+
+
 def test_info_tells_what_runs(baseline: LlamaCpp, tiny: Path) -> None:
     baseline.load(tiny, 1, flash_attention=False, kv_type="f32", context=128, poll=0)
     info = baseline.info()
@@ -276,3 +285,37 @@ def test_options_out_of_range_are_named(
 ) -> None:
     with pytest.raises(BaselineError, match=sentence):
         baseline.load(**{"gguf": tiny, "threads": 1, **options})
+
+
+def test_routing_is_that_of_its_graph(baseline: LlamaCpp, tmp_path: Path) -> None:
+    path = LlamaGguf(layers=2, d_model=256, hidden=512, experts=4).write(tmp_path / "moe.gguf")
+    baseline.load(path, 1, context=64, routing=True)
+    plain = baseline.decode([1])
+    chosen = baseline.routing()
+    assert len(chosen) == 2
+    for layer in chosen:
+        assert len(set(layer)) == len(layer) == 2
+        assert set(layer) < set(range(4))
+    with pytest.raises(BaselineError, match="2 given, with routing one is fed at a time"):
+        baseline.decode([1, 2])
+    baseline.load(path, 1, context=64)
+    assert baseline.decode([1]).top == plain.top
+    with pytest.raises(BaselineError, match="loaded without routing"):
+        baseline.routing()
+
+
+def test_a_model_without_experts_routes_nothing(baseline: LlamaCpp, tiny: Path) -> None:
+    baseline.load(tiny, 1, context=64, routing=True)
+    baseline.decode([1])
+    assert baseline.routing() == ()
+
+
+def test_it_lets_go_of_a_mapping_only(baseline: LlamaCpp, tiny: Path) -> None:
+    baseline.load(tiny, 1, repack=False, context=64)
+    before = baseline.decode([5]).top
+    assert baseline.let_go(readahead=False) >= baseline.info().model_bytes
+    baseline.reset()
+    assert baseline.decode([5]).top == before
+    baseline.load(tiny, 1, repack=False, mmap=False, context=64)
+    with pytest.raises(BaselineError, match="is not mapped"):
+        baseline.let_go(readahead=False)
