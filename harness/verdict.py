@@ -4,7 +4,7 @@ other.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -134,13 +134,21 @@ def judge_check(check: Check, cells: Mapping[str, Evidence | NotMeasurable]) -> 
     verdicts = [cell.verdict for cell in judged if cell.verdict is not None]
     verdict = combine(verdicts) if verdicts else None
     decisive = [cell for cell in judged if cell.verdict == verdict]
-    reason = "; ".join(
-        dict.fromkeys(f"{cell.label}: {cell.reason}" if cell.label else cell.reason for cell in decisive)
-    )
+    reason = _joined(decisive)
     missing = [cell.label for cell in judged if cell.verdict == NOT_MEASURABLE]
     if missing and verdict != NOT_MEASURABLE:
         reason += f"; not measured: {', '.join(missing)}"
     return CheckResult(check, kind, verdict, reason, judged)
+
+
+def _joined(cells: Sequence[CellResult]) -> str:
+    """The reasons of cells with their labels; what kept all of them from being measured is said once."""
+    reasons = {cell.reason for cell in cells}
+    if len(reasons) == 1 and all(cell.verdict == NOT_MEASURABLE for cell in cells):
+        return reasons.pop()
+    return "; ".join(
+        dict.fromkeys(f"{cell.label}: {cell.reason}" if cell.label else cell.reason for cell in cells)
+    )
 
 
 def absent_check(check: Check, profile: str) -> tuple[Verdict | None, str]:

@@ -129,6 +129,9 @@ def test_cells_that_cannot_be_measured_do_not_decide() -> None:
     nothing = dict.fromkeys(cells, NotMeasurable("no room"))
     result = judge_check(REGISTRY.check("7.law"), nothing)
     assert (result.verdict, result.kind) == (NOT_MEASURABLE, "derived")
+    assert result.reason == "no room"
+    result = judge_check(REGISTRY.check("7.law"), {**nothing, "arch1": NotMeasurable("no time")})
+    assert "arch1: no time" in result.reason and "arch2_4_combined: no room" in result.reason
 
 
 def test_cells_use_the_corrected_confidence() -> None:
