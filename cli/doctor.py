@@ -6,6 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
+from baselines.errors import BaselineError
+from baselines.install import LLAMACPP, installed
+from baselines.llamacpp import LlamaCpp
 from cli.console import EXIT_USAGE, JsonOption, mb, print_json
 from engine import native, smollm2
 from engine.enums import Isa
@@ -69,6 +72,7 @@ def _engine() -> list[Finding]:
         Finding("threads", True, True, f"{threads_default()} by default"),
         _vnni(),
         _smollm2(),
+        _llamacpp(),
     ]
 
 
@@ -83,6 +87,19 @@ def _smollm2() -> Finding:
         return Finding("SmolLM2 weights", True, False, smollm2.gguf_path().name)
     except CflowError as error:
         return Finding("SmolLM2 weights", False, False, str(error), f"run `{smollm2.INSTALL_COMMAND}`")
+
+
+def _llamacpp() -> Finding:
+    """Version and back end as the library itself reports them: it is started, and loads no model."""
+    name = "llama.cpp baseline"
+    if installed(LLAMACPP) is None:
+        return Finding(name, False, False, "not installed", f"run `cflow baseline install {LLAMACPP}`")
+    try:
+        with LlamaCpp() as baseline:
+            build = baseline.build()
+    except BaselineError as error:
+        return Finding(name, False, False, str(error), "comparisons with it are NOT MEASURABLE HERE")
+    return Finding(name, True, False, f"{build.version} ({build.commit}), back end {build.back_end}")
 
 
 def _evidence() -> list[Finding]:

@@ -7,6 +7,9 @@ from typing import Any
 
 import pytest
 
+from baselines import install
+from baselines.errors import BaselineError
+from baselines.llamacpp_abi import VERSIONS
 from cli import doctor
 from engine.errors import LibraryError
 from harness.counters import CounterStatus
@@ -120,6 +123,35 @@ def test_doctor_counts_what_is_refused_once_per_reason(monkeypatch: pytest.Monke
         (True, "cycles"),
         (False, "misses, hits: not here"),
     ]
+
+
+def test_doctor_says_how_to_get_llamacpp(
+    cflow: Cflow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(install.ENVIRONMENT_VARIABLE, str(tmp_path / "none"))
+    found = doctor._llamacpp()
+    assert (found.ok, found.required) == (False, False)
+    assert found.remedy == "run `cflow baseline install llama.cpp`"
+    assert "llama.cpp baseline: not installed" in cflow("doctor", "--profile", "smoke").out
+
+
+def test_doctor_tells_the_build_of_llamacpp() -> None:
+    if install.installed(install.LLAMACPP) is None:
+        pytest.skip("llama.cpp is not installed: run `cflow baseline install llama.cpp`")
+    found = doctor._llamacpp()
+    assert found.ok
+    assert VERSIONS["llama.cpp"] in found.detail and "back end" in found.detail
+
+
+def test_doctor_names_what_is_wrong_with_llamacpp(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken() -> None:
+        raise BaselineError("llama.cpp: versions differ")
+
+    monkeypatch.setattr("cli.doctor.installed", lambda name: Path())
+    monkeypatch.setattr("cli.doctor.LlamaCpp", broken)
+    found = doctor._llamacpp()
+    assert (found.ok, found.detail) == (False, "llama.cpp: versions differ")
+    assert "NOT MEASURABLE HERE" in found.remedy
 
 
 def test_doctor_of_a_profile_that_does_not_fit(
