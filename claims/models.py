@@ -27,7 +27,7 @@ from engine.tensors import model_specs
 
 _FORMAT: Final = 2
 """Counts changes of what the writers put into a file of the same geometry."""
-_CACHED_NAME: Final = re.compile(r"\.?.+-[0-9a-f]{12}\.cflow(\.\d+\.tmp)?")
+_CACHED_NAME: Final = re.compile(r"\.?.+-[0-9a-f]{12}\.(cflow|gguf)(\.\d+\.tmp)?")
 
 
 def _cached(folder: Path, name: str, key: str) -> Path:

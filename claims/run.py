@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
+from baselines.install import LLAMACPP, installed
 from engine.enums import Isa
 from engine.errors import CflowError
 from engine.kernels import isa_default, isa_supported, threads_default
@@ -143,6 +144,8 @@ class ClaimsRun:
                 return "this CPU has no vector instruction set that the engine uses"
             elif need == "avx2" and not isa_supported(Isa.AVX2):
                 return "this CPU has no AVX2, for which these kernels are compiled"
+            elif need == LLAMACPP and installed(LLAMACPP) is None:
+                return f"llama.cpp is not installed: run `cflow baseline install {LLAMACPP}`"
             elif need == "valgrind" and not cachegrind.available():
                 return "valgrind is not installed (Debian, Ubuntu: apt install valgrind)"
         return None

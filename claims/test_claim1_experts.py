@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from claims.arms import decode_arm, read_whole
+from claims.cold import cold_engine
 from claims.conftest import Measure
 from claims.critical_path import BYTES_PER_WEIGHT
 from claims.experts import (
@@ -32,7 +32,7 @@ from engine.errors import FileError
 from engine.geometry import Geometry
 from engine.model import Model
 from engine.session import Session
-from harness.cachestate import CacheStateError, evict, residency
+from harness.cachestate import CacheStateError, residency
 from harness.evidence import Counted, Derived, Evidence, Kernel
 from harness.machine import storage
 from harness.paired import Arm, run_pairs
@@ -42,9 +42,6 @@ from harness.statistics import MIN_ROUNDS
 from harness.verdict import NotMeasurable
 
 TRACED_TOKENS = {"smoke": 8, "quick": 16, "full": 48, "paper": 48}
-EVICTIONS = 10
-SETTLED_READINGS = 4
-SETTLE_S = 0.05
 RESIDENT_AFTER = (1, 2, 4, 8)
 TIMED_TOKENS = 4
 START = 11
@@ -154,61 +151,17 @@ def test_bytes(measure: Measure, claims_run: ClaimsRun) -> None:
 # ---- pages ----
 
 
-def _resident_bytes(path: Path, bank: ExpertBank) -> int:
-    return residency(path, bank.offset).resident_bytes
-
-
-def _empty_for_good(path: Path, bank: ExpertBank) -> None:
-    """Evicts what opening has read ahead, until nothing of the bank comes back.
-
-    Reads under way hold their pages: eviction passes over them and mincore shows them later. Raises
-    CacheStateError when the bank is not empty at several readings in a row.
-    """
-    for _ in range(EVICTIONS):
-        evict(path, allowed_share=1.0)  # the mapped header stays
-        left = 0
-        for _ in range(SETTLED_READINGS):
-            left = max(left, _resident_bytes(path, bank))
-            time.sleep(SETTLE_S)
-        if max(left, _resident_bytes(path, bank)) == 0:
-            return
-    raise CacheStateError(f"{path}: {left} bytes of experts stay resident after {EVICTIONS} evictions")
-
-
-def _cold_decode(
-    run: ClaimsRun, label: str, geometry: Geometry, advice: Advice, after: tuple[int, ...]
-) -> dict[str, list[int]]:
-    """Resident and routed bytes of the bank after each count of tokens, from an empty page cache."""
-    path = synthetic(run.cache, model_name(label), geometry)
-    ids = random_ids(geometry.vocab, max(after))
-    rows: dict[str, list[int]] = {"tokens": [], "resident_bytes": [], "routed_bytes": []}
-    evict(path)
-    with Model(path) as model:
-        model.advise(advice)
-        bank = ExpertBank(model)
-        if advice is Advice.RANDOM:
-            _empty_for_good(path, bank)
-        chosen: set[tuple[int, int]] = set()
-        with Session(model, threads=run.threads, context=max(after)) as session:
-            for count, token in enumerate(ids, start=1):
-                session.decode([token])
-                routing, _ = session.routing()
-                chosen |= {(layer, int(e)) for layer, row in enumerate(routing) for e in row}
-                if count in after:
-                    rows["tokens"].append(count)
-                    rows["resident_bytes"].append(_resident_bytes(path, bank))
-                    rows["routed_bytes"].append(len(chosen) * bank.expert_bytes)
-    return rows
-
-
 def _pages(
     run: ClaimsRun, advice: Advice, after: tuple[int, ...], reduction: Reduction
 ) -> Callable[[], Mapping[str, Evidence | NotMeasurable]]:
     disk = storage(run.cache)
 
     def cell(label: str, geometry: Geometry) -> Evidence | NotMeasurable:
+        path = synthetic(run.cache, model_name(label), geometry)
         try:
-            rows = _cold_decode(run, label, geometry, advice, after)
+            cold = cold_engine(
+                path, random_ids(geometry.vocab, max(after)), advice, after, threads=run.threads
+            )
         except CacheStateError as error:
             return NotMeasurable(str(error))
         return Kernel(
@@ -219,7 +172,7 @@ def _pages(
                 "read_ahead_kb": disk["read_ahead_kb"],
                 "ids": f"uniform, seed {SEED}",
             },
-            observations={name: list(values) for name, values in rows.items()},
+            observations=cold.observations(),
             reduction=reduction,
         )
 

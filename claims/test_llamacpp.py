@@ -4,16 +4,104 @@ from __future__ import annotations
 
 import pytest
 
+from baselines.errors import BaselineError
+from claims.cold import ColdRun, cold_engine, cold_llamacpp
 from claims.conftest import Measure
+from claims.experts import geometries, model_name, random_ids
 from claims.l1 import Product
 from claims.llamacpp_rows import METHOD, PANEL_ROWS, Layout
-from claims.run import Found
+from claims.models import synthetic
+from claims.moe_gguf import expert_gguf
+from claims.run import SEED, ClaimsRun, Found
+from engine.enums import Advice
 from harness.cachesim import E5_2650
-from harness.evidence import Simulated
+from harness.cachestate import CacheStateError
+from harness.evidence import Kernel, Simulated
+from harness.machine import storage
 from harness.reductions import Reduction
+from harness.verdict import NotMeasurable
 
+RESIDENT_AFTER = (1, 2, 4, 8)
+SHAPE = geometries("quick")["64 top-4"]
+ALL = 0.95
+"""Of the bank: what start-up must have shown in memory, for the measure to count when it shows less."""
 DOWN_SLICE = Product(1024, 32768, q8=True)
 """Rows of the paper's dense-down matrix, 8,192 x 32,768, with 8-bit activations."""
+
+
+@pytest.mark.check("1.llamacpp")
+def test_loads_all_experts(measure: Measure, claims_run: ClaimsRun) -> None:
+    disk = storage(claims_run.cache)
+    ids = random_ids(SHAPE.vocab, max(RESIDENT_AFTER))
+
+    def produce() -> Found:
+        ours = synthetic(claims_run.cache, model_name("64 top-4"), SHAPE)
+        file = expert_gguf(claims_run.cache, "llamacpp-64-top-4", SHAPE)
+        threads = claims_run.threads
+        try:
+            cold = cold_llamacpp(file, ids, RESIDENT_AFTER, threads=threads, readahead=False)
+            control = cold_llamacpp(file, ids, (1,), threads=threads, readahead=True)
+            engine = cold_engine(ours, ids, Advice.RANDOM, (1,), threads=threads)
+        except (BaselineError, CacheStateError) as error:
+            return NotMeasurable(str(error))
+        if cold.started_bytes < ALL * file.bank_bytes:
+            share = cold.started_bytes / file.bank_bytes
+            return NotMeasurable(
+                f"after start-up {share:.1%} of the experts are in memory: the control does not show all"
+            )
+
+        def share_of(name: str, run: ColdRun, resident_bytes: int, method: str) -> Kernel:
+            return Kernel(
+                method=method,
+                inputs={
+                    "experts": f"{SHAPE.experts} top-{SHAPE.experts_per_token}, {SHAPE.layers} layers",
+                    "engine": name,
+                    "threads": threads,
+                    "file system": disk["filesystem"],
+                    "read_ahead_kb": disk["read_ahead_kb"],
+                    "ids": f"uniform, seed {SEED}",
+                },
+                observations={
+                    "resident_bytes": resident_bytes,
+                    "bank_bytes": run.bank_bytes,
+                    **{f"{key} by token": values for key, values in run.observations().items()},
+                },
+                reduction=Reduction("ratio", ("resident_bytes", "bank_bytes")),
+            )
+
+        theirs = f"llama.cpp {cold.info.version} {cold.info.commit}, back end {cold.info.back_end}"
+        mapped = "mincore over its expert tensors; plain mapping, evicted after start-up and verified empty"
+        random = f"{mapped}, MADV_RANDOM"
+        return {
+            **{
+                f"after {count} token{'s' if count > 1 else ''}": share_of(theirs, cold.run, size, random)
+                for count, size in zip(cold.run.tokens, cold.run.resident_bytes, strict=True)
+            },
+            "largest difference from the routed bytes": Kernel(
+                method=f"{random}; routed experts from llama.cpp's own graph",
+                observations=cold.run.observations(),
+                reduction=Reduction("max_relative_error", ("resident_bytes", "routed_bytes")),
+            ),
+            "control: after start-up, nothing evicted": share_of(
+                theirs, cold.run, cold.started_bytes, "mincore over its expert tensors, after loading"
+            ),
+            "control: after 1 token, default readahead": share_of(
+                theirs, control.run, control.run.resident_bytes[0], f"{mapped}, MADV_NORMAL"
+            ),
+            "this engine, the same shape, after 1 token": share_of(
+                "cflow", engine, engine.resident_bytes[0], "mincore over the expert bank, MADV_RANDOM"
+            ),
+        }
+
+    measure(
+        produce,
+        (
+            "Start-up, warm-up and repacking do touch all experts, once; tokens do not.",
+            "With MADV_RANDOM, which llama.cpp does not ask for, a fault reads one page: what is used shows. "
+            "With readahead more comes in, whichever engine reads: see 1.readahead.",
+            "Random weights: a trained model routes otherwise, but to as many experts.",
+        ),
+    )
 
 
 @pytest.mark.check("2.l1.llamacpp")
