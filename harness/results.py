@@ -350,16 +350,20 @@ class Recorder:
         """The results.json that is being written."""
         return self._path
 
+    def record(self, check_id: str) -> Mapping[str, Any] | None:
+        """The record of a check so far, None when there is none."""
+        return next((record for record in self._data["checks"] if record["id"] == check_id), None)
+
     def done(self, check_id: str) -> bool:
         """Whether a check has a record that was not interrupted: --resume skips it."""
-        record = self._record(check_id)
+        record = self.record(check_id)
         if record is None:
             return False
         return not any((cell["evidence"] or {}).get("interrupted", False) for cell in record["cells"])
 
     def verdict(self, check_id: str) -> tuple[Verdict | None, str]:
         """Verdict and reason of a declared check as things stand."""
-        record = self._record(check_id)
+        record = self.record(check_id)
         if record is None:
             return absent_check(self._registry.check(check_id), self._data["run"]["profile"])
         return record["verdict"], record["reason"]
@@ -417,9 +421,6 @@ class Recorder:
         self._data["machine"]["after"] = dict(machine)
         self._data["run"]["finished_utc"] = self._now()
         self._write()
-
-    def _record(self, check_id: str) -> Mapping[str, Any] | None:
-        return next((record for record in self._data["checks"] if record["id"] == check_id), None)
 
     def _write(self) -> None:
         rows = []

@@ -6,6 +6,7 @@ keep their size. All text stays text.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -74,6 +75,16 @@ def linear_axis(values: Iterable[float], most: int = 5) -> Axis:
     return Axis(axis.low, axis.high, False, _ticks(axis, (i * step for i in range(count + 1)), decimals))
 
 
+def axis_between(low: float, high: float, most: int = 5) -> Axis:
+    """A linear axis from `low` to `high` (above it), with round ticks inside."""
+    step = _step(high - low, most)
+    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    axis = Axis(low, high, log=False)
+    decimals = max(0, -math.floor(math.log10(step)))
+    ticks = _ticks(axis, (index * step for index in range(first, last + 1)), decimals)
+    return Axis(low, high, False, ticks)
+
+
 def log_axis(values: Iterable[float], most: int = 6) -> Axis:
     """A logarithmic axis around 1 that holds every positive finite value, with round ticks and one at 1.
 
@@ -95,6 +106,27 @@ def log_axis(values: Iterable[float], most: int = 6) -> Axis:
     stride = max(1, math.ceil(len(marks) / (2 * most)))
     one = marks.index(1.0) if 1.0 in marks else 0
     return Axis(low, high, True, _ticks(axis, marks[one % stride :: stride]))
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A straight piece of a curve: percent from the left and from the top."""
+
+    x1: float
+    y1: float
+    x2: float
+    y2: float
+
+
+def segments(x_axis: Axis, y_axis: Axis, xs: Sequence[float], ys: Sequence[float]) -> tuple[Segment, ...]:
+    """The curve through the points (x, y), which come in order of x."""
+    points = [(x_axis.at(x), round(100 - y_axis.at(y), 2)) for x, y in zip(xs, ys, strict=True)]
+    return tuple(Segment(*start, *end) for start, end in itertools.pairwise(points))
+
+
+def from_the_top(axis: Axis) -> tuple[Tick, ...]:
+    """The ticks of an axis that stands upright: `at` counts from the top."""
+    return tuple(Tick(tick.label, round(100 - tick.at, 2), tick.anchor) for tick in axis.ticks)
 
 
 @dataclass(frozen=True)
@@ -181,7 +213,7 @@ def rounds_chart(
     )
     return RoundsChart(
         dots=dots,
-        ticks=tuple(Tick(t.label, round(100 - t.at, 2), t.anchor) for t in axis.ticks),
+        ticks=from_the_top(axis),
         band=None if len(ends) < 2 else (round(100 - axis.at(ends[1]), 2), round(100 - axis.at(ends[0]), 2)),
         one=round(100 - axis.at(1.0), 2),
         middle=round(100 - axis.at(value), 2),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from reports.charts import Axis, Bar, Mark, RoundsChart
+from reports.charts import Axis, Bar, Mark, RoundsChart, Segment, Tick
 
 
 @dataclass(frozen=True)
@@ -173,6 +173,34 @@ class BarChart:
 
 
 @dataclass(frozen=True)
+class Curve:
+    """Projected speed of one model. `ceiling`: at the whole roof. `paper`: height of the paper's figure."""
+
+    label: str
+    text: str
+    paper_text: str
+    ticks: tuple[Tick, ...]
+    line: tuple[Segment, ...]
+    ceiling: tuple[Segment, ...]
+    paper: float | None
+    alt: str
+
+
+@dataclass(frozen=True)
+class Projection:
+    """What another machine would do under assumptions: a curve a model over one axis of read bandwidth."""
+
+    anchor: str
+    machine: str
+    assumptions: tuple[Fact, ...]
+    axis: Axis
+    axis_alt: str
+    has_paper: bool
+    curves: tuple[Curve, ...]
+    table: Table
+
+
+@dataclass(frozen=True)
 class ClaimView:
     """One claim. `headline` is the check whose figure stands for the claim on the first screen."""
 
@@ -218,6 +246,7 @@ class Report:
     claims: tuple[ClaimView, ...]
     first_screen: tuple[CheckView, ...]
     forest: Forest | None
+    projection: Projection | None
     machine: tuple[Table, ...]
     run_tables: tuple[Table, ...]
     registry_sha256: str

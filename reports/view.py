@@ -9,6 +9,7 @@ from harness.results import Results
 from reports import checks, panels, state
 from reports import format as fmt
 from reports.model import Checker, ClaimView, Report
+from reports.projection import projection
 
 Json = Mapping[str, Any]
 
@@ -117,6 +118,7 @@ def build(results: Results, checked: Json, raw: bool = True) -> Report:
         claims=claims,
         first_screen=tuple(check for claim in claims for check in claim.checks if check.id in flagged),
         forest=panels.forest(results),
+        projection=projection(results),
         machine=state.machine_tables(results.data["machine"]),
         run_tables=(
             state.pairs_table("Run", _run_rows(run)),

@@ -46,6 +46,29 @@ def test_linear_axis_starts_at_zero_and_ends_on_a_tick(values: list[float]) -> N
     assert max(gaps) - min(gaps) < 0.03
 
 
+@given(st.floats(min_value=0, max_value=1e6), st.floats(min_value=1, max_value=1e6))
+def test_an_axis_between_two_values_has_round_ticks_inside(low: float, span: float) -> None:
+    axis = charts.axis_between(low, low + span)
+    assert (axis.at(low), axis.at(low + span)) == (0, 100)
+    places = [tick.at for tick in axis.ticks]
+    assert places == sorted(places) and 2 <= len(places) <= 6
+    assert all(0 <= place <= 100 for place in places)
+
+
+def test_segments_join_the_points_from_left_to_right() -> None:
+    x_axis, y_axis = charts.axis_between(70, 170), charts.linear_axis([10.0])
+    assert charts.segments(x_axis, y_axis, [70, 120, 170], [0, 5, 10]) == (
+        charts.Segment(0, 100, 50, 50),
+        charts.Segment(50, 50, 100, 0),
+    )
+    assert charts.segments(x_axis, y_axis, [70], [1]) == ()
+
+
+def test_an_upright_axis_counts_from_the_top() -> None:
+    axis = charts.linear_axis([10.0])
+    assert [(t.label, t.at) for t in charts.from_the_top(axis)][:2] == [("0", 100), ("2", 80)]
+
+
 def test_bars_are_proportional() -> None:
     axis = charts.linear_axis([12.0, 9.0, 4.5])
     rows = [("a", 12.0, "12", None), ("b", 9.0, "9", 9.0), ("c", 4.5, "4.5", None)]
