@@ -10,7 +10,6 @@ from rich.console import Console
 from rich.table import Table
 
 from harness.kinds import INCONCLUSIVE, NOT_MEASURABLE
-from harness.registry import Check
 from harness.results import Results
 
 RECORDED = "recorded"
@@ -37,7 +36,7 @@ def _claims(results: Results) -> Iterator[tuple[str, ...]]:
         record = None if chosen is None else results.record(chosen.id)
         undecided = claim["verdict"] in (INCONCLUSIVE, NOT_MEASURABLE)
         what = f"{claim['title']}: {claim['reason'].split('; ')[0]}" if undecided else claim["title"]
-        yield claim["id"], claim["verdict"], *_figure(chosen, record), what
+        yield claim["id"], claim["verdict"], *_figure(record), what
 
 
 def _beyond(results: Results) -> Iterator[tuple[str, ...]]:
@@ -46,12 +45,12 @@ def _beyond(results: Results) -> Iterator[tuple[str, ...]]:
         if check.beyond and check.first_screen and record is not None:
             verdict = record["verdict"] or RECORDED
             what = record["reason"].split("; ")[0] if verdict == INCONCLUSIVE else check.statement
-            yield check.id, verdict, *_figure(check, record), what
+            yield check.id, verdict, *_figure(record), what
 
 
-def _figure(check: Check | None, record: Mapping[str, Any] | None) -> tuple[str, str]:
-    if check is None or record is None or record["value"] is None:
+def _figure(record: Mapping[str, Any] | None) -> tuple[str, str]:
+    if record is None or record["value"] is None:
         return "", ""
     interval = "" if record["low"] is None else f" [{record['low']:.3g}, {record['high']:.3g}]"
-    paper = "" if check.cells[0].paper is None else f"{check.cells[0].paper:g}"
-    return f"{record['value']:.4g}{interval} {check.cells[0].unit}", paper
+    paper = "" if record["paper"] is None else f"{record['paper']:g}"
+    return f"{record['value']:.4g}{interval} {record['unit']}", paper

@@ -184,6 +184,12 @@ def _row(
         problems.add(check_id, f"recorded, but not part of profile {run['profile']}")
     if record["verdict"] == _NOT_MEASURABLE and not record["reason"].strip():
         problems.add(check_id, f"{_NOT_MEASURABLE} without a reason")
+    found = _judge_cells(check_id, item, cells, record, problems)
+    row["verdict"] = _worst([verdict for verdict, _ in found])
+    # The figure of a check is that of the first cell that has its verdict.
+    head = [verdict for verdict, _ in found].index(row["verdict"])
+    row["value"], row["low"], row["high"] = found[head][1]
+    row["unit"], row["paper"] = cells[head]["unit"], cells[head]["paper"]
     for key, wanted in (
         ("claim", item["claim"]),
         ("beyond", beyond),
@@ -192,9 +198,6 @@ def _row(
     ):
         if record[key] != wanted:
             problems.add(check_id, f"{key} is {record[key]!r}, declared {wanted!r}")
-    found = _judge_cells(check_id, item, cells, record, problems)
-    row["verdict"] = _worst([verdict for verdict, _ in found])
-    row["value"], row["low"], row["high"] = found[0][1]
     if row["verdict"] != record["verdict"]:
         problems.add(check_id, f"verdict is {record['verdict']}, the raw material gives {row['verdict']}")
     for key in ("value", "low", "high"):

@@ -46,7 +46,8 @@ class Check:
 
     target: [low, high], None = recorded only (allowed with `beyond` alone). margin: how much counts as "no
     benefit". guard: g of the A/A rule. budget_s: seconds per profile; a profile that is absent does not run
-    the check. cells[0] is the headline: its value, interval, unit and paper figure stand for the check.
+    the check. Of its cells the first with the verdict of the check is the headline: its value, interval,
+    unit and paper figure stand for the check; without a record that is cells[0].
     """
 
     id: str

@@ -181,10 +181,11 @@ class Results:
     def _row(self, check: Check) -> dict[str, Any]:
         record = self.record(check.id) or {}
         verdict, reason = self.verdict(check.id)
-        head = record["cells"][0] if record else {}
+        head = headline(record) if record else {}
+        declared = next((cell for cell in check.cells if cell.label == head.get("label")), check.cells[0])
         summary = head.get("summary") or {}
         a_a = summary.get("a_a") or (None, None)
-        target = check.cells[0].target or (None, None)
+        target = declared.target or (None, None)
         return {
             "id": check.id,
             "claim": check.claim,
@@ -196,8 +197,8 @@ class Results:
             "value": record.get("value"),
             "low": record.get("low"),
             "high": record.get("high"),
-            "unit": check.cells[0].unit,
-            "paper": check.cells[0].paper,
+            "unit": declared.unit,
+            "paper": declared.paper,
             "target_low": target[0],
             "target_high": target[1],
             "beyond": check.beyond,
@@ -226,6 +227,12 @@ class Results:
         ]
         rows = [row for record in self.checks for row in _round_rows(record)]
         return pandas.DataFrame(rows, columns=columns)
+
+
+def headline(record: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The cell whose figure stands for a check: the first with the verdict of the check."""
+    cells: Sequence[Mapping[str, Any]] = record["cells"]
+    return next((cell for cell in cells if cell["verdict"] == record["verdict"]), cells[0])
 
 
 def _round_rows(record: Mapping[str, Any]) -> list[tuple[Any, ...]]:

@@ -53,6 +53,11 @@ class CheckResult:
     reason: str
     cells: tuple[CellResult, ...]
 
+    @property
+    def headline(self) -> CellResult:
+        """The cell that stands for the check: the first with its verdict, so the one that decided it."""
+        return next((cell for cell in self.cells if cell.verdict == self.verdict), self.cells[0])
+
 
 def place(low: float, high: float, target: Target) -> Verdict:
     """Inside the target: SUPPORTED; disjoint from it: REFUTED; else INCONCLUSIVE. An exact value has low =
@@ -181,7 +186,7 @@ def judge_claim(claim: Claim, checks: Mapping[str, tuple[Check, Verdict | None, 
 
 def to_json(result: CheckResult) -> dict[str, Any]:
     """The verdict part of a check record in results.json."""
-    head = result.cells[0]
+    head = result.headline
     return {
         "id": result.check.id,
         "claim": result.check.claim,

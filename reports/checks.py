@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from harness.registry import Check, Claim
-from harness.results import Results
+from harness.results import Results, headline
 from reports import exact, rounds
 from reports import format as fmt
 from reports.model import (
@@ -81,7 +81,7 @@ def _cell(cell: Json, check: Check, raw: bool) -> CellView:
     )
 
 
-def _cell_table(cells: tuple[CellView, ...]) -> Table | None:
+def _cell_table(cells: tuple[CellView, ...], head: str) -> Table | None:
     if len(cells) < 2:
         return None
     timed = any(cell.rounds for cell in cells)
@@ -102,7 +102,7 @@ def _cell_table(cells: tuple[CellView, ...]) -> Table | None:
         samples = (cell.rounds, cell.control) if timed else ()
         figures = (one.value, *interval, one.target, one.paper)
         rows.append(Row((cell.label, cell.badge.word, *figures, *samples, cell.reason), muted=not one.value))
-    return Table(f"{len(cells)} rows; the first stands for the check", tuple(columns), tuple(rows))
+    return Table(f"{len(cells)} rows; \u201c{head}\u201d stands for the check", tuple(columns), tuple(rows))
 
 
 def _without_record(check: Check) -> Number:
@@ -115,8 +115,7 @@ def _without_record(check: Check) -> Number:
     )
 
 
-def _quantity(check: Check) -> str:
-    head = check.cells[0].label
+def _quantity(check: Check, head: str) -> str:
     return check.metric if not head or head in check.metric else f"{check.metric}, {head}"
 
 
@@ -125,16 +124,17 @@ def check_view(results: Results, check: Check, claim: Claim, raw: bool) -> Check
     record = results.record(check.id)
     verdict, reason = results.verdict(check.id)
     cells = tuple(_cell(cell, check, raw) for cell in record["cells"]) if record else ()
+    head = headline(record)["label"] if record else check.cells[0].label
     default_command = f"pytest claims/ --only {check.id} --profile {results.run['profile']}"
     return CheckView(
         id=check.id,
         anchor=check_anchor(check.id),
         statement=check.statement,
         metric=check.metric,
-        quantity=_quantity(check),
+        quantity=_quantity(check, head),
         paper_finding="" if check.paper_finding == claim.paper_finding else fmt.capital(check.paper_finding),
         badge=badge(verdict),
-        number=number(record["cells"][0]) if record else _without_record(check),
+        number=number(headline(record)) if record else _without_record(check),
         kind=record["kind"] if record and any(cell.kind for cell in cells) else "",
         kinds=fmt.series(list(check.kinds)).replace(" and ", " or "),
         beyond=check.beyond,
@@ -142,7 +142,7 @@ def check_view(results: Results, check: Check, claim: Claim, raw: bool) -> Check
         reason=fmt.capital(reason) if len(cells) < 2 else "",
         limits=tuple(fmt.capital(line) for line in record["limits"]) if record else (),
         cells=cells,
-        cell_table=_cell_table(cells),
+        cell_table=_cell_table(cells, head),
         repeat=record["command"] if record else default_command,
     )
 
@@ -181,7 +181,7 @@ def claim_view(results: Results, claim: Claim, raw: bool) -> ClaimView:
     declared = results.registry.checks_of(claim.id)
     checks = tuple(check_view(results, check, claim, raw) for check in declared)
     shown = badge(stored["verdict"])
-    headline = _headline(checks, shown)
+    chosen = _headline(checks, shown)
     return ClaimView(
         id=claim.id,
         anchor=f"claim-{claim.id}",
@@ -192,7 +192,7 @@ def claim_view(results: Results, claim: Claim, raw: bool) -> ClaimView:
         badge=shown,
         built=claim.built,
         reason=fmt.capital(stored["reason"]),
-        headline=headline,
+        headline=chosen,
         tally=_tally(checks) if claim.built else "This claim is not built yet: nothing here measures it.",
         chart=bar_chart(results, claim.id, declared),
         checks=checks,

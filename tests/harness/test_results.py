@@ -20,12 +20,12 @@ import pytest
 import harness
 from harness.check import check
 from harness.errors import EvidenceError, RegistryError, ResultsError
-from harness.evidence import Counted
+from harness.evidence import Counted, Derived
 from harness.kinds import INCONCLUSIVE, NOT_MEASURABLE, REFUTED, SUPPORTED
 from harness.paired import run_pairs
 from harness.reductions import REDUCTIONS, Reduction
 from harness.registry import load_registry, parse_registry
-from harness.results import Recorder, RunInfo, schema, write_atomically
+from harness.results import Recorder, RunInfo, headline, schema, write_atomically
 from harness.rounds import Figure, Side, Timed
 from harness.verdict import NotMeasurable
 from tests.harness.fake import FakeMachine
@@ -97,6 +97,23 @@ def test_claims_follow_their_checks(tmp_path: Path) -> None:
     assert (claims["6"], claims["7"], claims["4"]) == (NOT_MEASURABLE, REFUTED, NOT_MEASURABLE)
     assert recorder.verdict("7.traffic")[0] == REFUTED
     assert recorder.verdict("7.overlap") == (NOT_MEASURABLE, "not built yet")
+
+
+def test_the_cell_that_decides_stands_for_its_check(tmp_path: Path) -> None:
+    recorder = start(tmp_path)
+    labels = [cell.label for cell in REGISTRY.check("7.law").cells]
+    made = [Derived("law", {"a": value}, Reduction("value", ("a",))) for value in (2.0, 9.0, 4.6)]
+    assert add(recorder, "7.law", dict(zip(labels, made, strict=True)))[0] == REFUTED
+    results = harness.load(tmp_path)
+    record = results.record("7.law")
+    assert record is not None
+    assert (record["value"], record["unit"], headline(record)["label"]) == (4.6, "MiB", labels[2])
+    row = results.to_frame().set_index("id").loc["7.law"]
+    assert (row["value"], row["unit"], row["target_high"]) == (4.6, "MiB", 4.505)
+    found = check(tmp_path)
+    derived = {one["id"]: one for claim in found["claims"] for one in claim["checks"]}["7.law"]
+    assert (derived["value"], derived["unit"]) == (4.6, "MiB")
+    assert found["problems"] == []
 
 
 def test_a_check_is_recorded_once_and_must_be_declared(tmp_path: Path) -> None:

@@ -17,7 +17,16 @@ from harness.paired import run_pairs
 from harness.reductions import Reduction
 from harness.registry import Check, load_registry
 from harness.rounds import Figure, Side, Timed
-from harness.verdict import NotMeasurable, absent_check, combine, judge_check, judge_claim, place, target_json
+from harness.verdict import (
+    NotMeasurable,
+    absent_check,
+    combine,
+    judge_check,
+    judge_claim,
+    place,
+    target_json,
+    to_json,
+)
 from tests.harness.fake import FakeMachine
 from tests.harness.make_sample import SAMPLE_DIR
 
@@ -115,12 +124,15 @@ def law(*values: float) -> dict[str, Evidence | NotMeasurable]:
     return dict(zip(labels, made, strict=True))
 
 
-def test_cells_all_count_and_the_first_is_the_headline() -> None:
+def test_cells_all_count_and_the_first_that_decides_is_the_headline() -> None:
     result = judge_check(REGISTRY.check("7.law"), law(2.0, 9.0, 4.5))
-    assert result.verdict == SUPPORTED and result.cells[0].value == 2.0
+    assert result.verdict == SUPPORTED and result.headline is result.cells[0]
     result = judge_check(REGISTRY.check("7.law"), law(2.0, 9.0, 4.6))
     assert result.verdict == REFUTED
     assert result.reason == "arch2_4_combined: exact value outside the target"
+    assert result.headline.label == "arch2_4_combined"
+    written = to_json(result)
+    assert (written["value"], written["unit"]) == (4.6, "MiB")
 
 
 def test_cells_that_cannot_be_measured_do_not_decide() -> None:

@@ -102,6 +102,18 @@ def test_cells_have_a_row_each(data: Data, load: Load) -> None:
     assert next(k for k in shown.checks if k.id == "7.law").quantity.endswith("(0,0) over (1,2)")
 
 
+def test_the_cell_that_decides_stands_for_its_check(data: Data, load: Load, record: Record) -> None:
+    time = record("7.time")
+    assert [cell["verdict"] for cell in time["cells"]] == ["REFUTED", "SUPPORTED"]
+    time["cells"][0]["verdict"] = "SUPPORTED"
+    time["cells"][1]["verdict"] = "REFUTED"
+    shown = next(c for c in build(load(data)).claims if c.id == "7")
+    found = next(k for k in shown.checks if k.id == "7.time")
+    assert found.number == found.cells[1].number
+    assert found.quantity == "tok/s, (1,2) over (0,0), all threads"
+    assert found.cell_table.title == "2 rows; \u201call threads\u201d stands for the check"
+
+
 def test_recorded_has_a_badge_of_its_own(data: Data, load: Load) -> None:
     shown = next(c for c in build(load(data)).claims if c.id == "3")
     regime = next(k for k in shown.checks if k.id == "0.regime")
