@@ -112,6 +112,12 @@ def _records(data: Mapping[str, Any], declared: Mapping[str, Any], problems: _Pr
     numbers = [record["seq"] for record in data["checks"]]
     if numbers != sorted(set(numbers)):
         problems.add(None, f"sequence numbers of the checks do not ascend: {numbers}")
+    for record in data.get("interrupted", ()):
+        # A finished record set aside would be a choice between results.
+        if not any((cell["evidence"] or {}).get("interrupted") for cell in record["cells"]):
+            problems.add(record["id"], "set aside as interrupted, but it was not")
+        elif record["id"] not in records or record["seq"] >= records[record["id"]]["seq"]:
+            problems.add(record["id"], "set aside as interrupted, but nothing was measured after it")
     _order_in_time(data, problems)
     return records
 

@@ -165,6 +165,10 @@ class Results:
         """The record of a check, None when it did not run."""
         return next((record for record in self.data["checks"] if record["id"] == check_id), None)
 
+    def interrupted(self, check_id: str) -> Sequence[Mapping[str, Any]]:
+        """Earlier records of a check that were cut short, oldest first; they decide nothing."""
+        return [record for record in self.data.get("interrupted", []) if record["id"] == check_id]
+
     def verdict(self, check_id: str) -> tuple[Verdict | None, str]:
         """Verdict and reason of any declared check, whether it ran or not."""
         record = self.record(check_id)
@@ -227,6 +231,10 @@ class Results:
         ]
         rows = [row for record in self.checks for row in _round_rows(record)]
         return pandas.DataFrame(rows, columns=columns)
+
+
+def _interrupted(record: Mapping[str, Any]) -> bool:
+    return any((cell["evidence"] or {}).get("interrupted", False) for cell in record["cells"])
 
 
 def headline(record: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -366,7 +374,7 @@ class Recorder:
         record = self.record(check_id)
         if record is None:
             return False
-        return not any((cell["evidence"] or {}).get("interrupted", False) for cell in record["cells"])
+        return not _interrupted(record)
 
     def verdict(self, check_id: str) -> tuple[Verdict | None, str]:
         """Verdict and reason of a declared check as things stand."""
@@ -384,7 +392,8 @@ class Recorder:
         command: str,
         limits: Sequence[str] = (),
     ) -> tuple[Verdict | None, str]:
-        """Judges a check on its evidence and writes it. An interrupted record of the same check is replaced.
+        """Judges a check on its evidence and writes it. An interrupted record of the same check is set aside:
+        it is kept under `interrupted` and decides nothing.
 
         Args:
             found: the evidence; a mapping from cell label when the check declares cells; or why there is
@@ -413,6 +422,9 @@ class Recorder:
             "limits": list(limits),
         }
         validate(json.loads(_encode(record)), "check")
+        before = self.record(check_id)
+        if before is not None:
+            self._data["interrupted"] = [*self._data.get("interrupted", []), before]
         kept = [old for old in self._data["checks"] if old["id"] != check_id]
         self._data["checks"] = [*kept, record]
         self._write()

@@ -119,6 +119,13 @@ def _quantity(check: Check, head: str) -> str:
     return check.metric if not head or head in check.metric else f"{check.metric}, {head}"
 
 
+def _earlier(record: Json) -> str:
+    """An attempt that was cut short, in words."""
+    count = sum(len((cell["evidence"] or {}).get("rounds", ())) for cell in record["cells"])
+    rounds = f"{count} round{'' if count == 1 else 's'}"
+    return f"Interrupted after {rounds}, at {record['finished_utc']}: kept in results.json, deciding nothing"
+
+
 def check_view(results: Results, check: Check, claim: Claim, raw: bool) -> CheckView:
     """A declared check, whether it ran or not. raw: include the tables of raw rounds."""
     record = results.record(check.id)
@@ -141,6 +148,7 @@ def check_view(results: Results, check: Check, claim: Claim, raw: bool) -> Check
         recorded=verdict is None,
         reason=fmt.capital(reason) if len(cells) < 2 else "",
         limits=tuple(fmt.capital(line) for line in record["limits"]) if record else (),
+        earlier=tuple(_earlier(record) for record in results.interrupted(check.id)),
         cells=cells,
         cell_table=_cell_table(cells, head),
         repeat=record["command"] if record else default_command,

@@ -97,7 +97,10 @@ class CellView:
 
 @dataclass(frozen=True)
 class CheckView:
-    """One check. number, kind, quantity: of its headline cell, which stands for it; recorded: no target."""
+    """One check. number, kind, quantity: of its headline cell, which stands for it; recorded: no target.
+
+    earlier: attempts that were interrupted and decide nothing.
+    """
 
     id: str
     anchor: str
@@ -113,6 +116,7 @@ class CheckView:
     recorded: bool
     reason: str
     limits: tuple[str, ...]
+    earlier: tuple[str, ...]
     cells: tuple[CellView, ...]
     cell_table: Table | None
     repeat: str

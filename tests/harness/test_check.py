@@ -44,6 +44,18 @@ def problems(found: Data) -> str:
     return "\n".join(f"{item['check']}: {item['problem']}" for item in found["problems"])
 
 
+def set_aside(data: Data, interrupted: bool) -> Data:
+    """An earlier record of 6.hint, as --resume leaves it."""
+    now = record(data, "6.hint")
+    for item in data["checks"]:
+        item["seq"] += 1
+    cell = now["cells"][0]
+    evidence_before = {**cell["evidence"], "interrupted": interrupted}
+    before: Data = {**now, "seq": 0, "cells": [{**cell, "evidence": evidence_before}]}
+    data["interrupted"] = [before]
+    return before
+
+
 @pytest.fixture
 def checked(edited: Edited) -> Checked:
     """Checks an edited copy of the sample results."""
@@ -526,3 +538,15 @@ def test_damage_is_named_by_field(edited: Edited, edit: Edit, message: str) -> N
 def test_missing_file(tmp_path: Path) -> None:
     with pytest.raises(ResultsError, match=r"results\.json: cannot be read"):
         check(tmp_path)
+
+
+def test_what_was_cut_short_may_be_set_aside_and_nothing_else(checked: Checked) -> None:
+    whole = checked(lambda data: None)
+    assert checked(lambda data: set_aside(data, True)) == whole
+
+    def after(data: Data) -> None:
+        set_aside(data, True)["seq"] = 1000
+
+    finished = checked(lambda data: set_aside(data, False))
+    assert problems(finished) == "6.hint: set aside as interrupted, but it was not"
+    assert problems(checked(after)) == "6.hint: set aside as interrupted, but nothing was measured after it"

@@ -152,6 +152,8 @@ def test_resume_goes_on_and_measures_interrupted_checks_again(tmp_path: Path) ->
         ("6.hint", 2),
     ]
     assert len(results.run["resumed_utc"]) == 1
+    assert results.interrupted("6.hint") == [kept] and results.interrupted("7.traffic") == []
+    assert not any("6.hint" in str(item["check"]) for item in check(tmp_path)["problems"])
 
 
 def test_resume_without_results_starts_anew(tmp_path: Path) -> None:

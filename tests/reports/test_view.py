@@ -114,6 +114,16 @@ def test_the_cell_that_decides_stands_for_its_check(data: Data, load: Load, reco
     assert found.cell_table.title == "2 rows; \u201call threads\u201d stands for the check"
 
 
+def test_an_interrupted_attempt_is_told(data: Data, load: Load, record: Record) -> None:
+    hint = record("6.hint")
+    rounds = len(hint["cells"][0]["evidence"]["rounds"])
+    data["interrupted"] = [hint]
+    claims = {item.id: item for item in build(load(data)).claims}
+    (found,) = (k for k in claims["6"].checks if k.id == "6.hint")
+    assert len(found.earlier) == 1 and f"after {rounds} rounds" in found.earlier[0]
+    assert all(k.earlier == () for k in claims["7"].checks)
+
+
 def test_recorded_has_a_badge_of_its_own(data: Data, load: Load) -> None:
     shown = next(c for c in build(load(data)).claims if c.id == "3")
     regime = next(k for k in shown.checks if k.id == "0.regime")
