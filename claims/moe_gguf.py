@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +35,8 @@ _CODE_SIGMA: Final = float(np.sqrt(np.mean(np.array([0, *range(-7, 8)]) ** 2)))
 _NIBBLES: Final = np.array([8, *range(1, 16)], np.uint8)
 _PAIRS: Final = (_NIBBLES[None, :] | _NIBBLES[:, None] << 4).reshape(-1)
 """A random byte to two codes 1 .. 15, symmetric about 8."""
+Tensor = tuple[str, GGMLQuantizationType, NDArray[np.generic]]
+"""Name, type, data."""
 _EXPERT_PARTS: Final = ("ffn_gate_exps", "ffn_up_exps", "ffn_down_exps")
 
 
@@ -77,7 +79,7 @@ def expert_gguf(folder: Path, name: str, geometry: Geometry) -> ExpertFile:
         return _located(path, geometry)
     except (FileError, FormatError):
         folder.mkdir(parents=True, exist_ok=True)
-        _write(path, geometry)
+        write_gguf(path, geometry, _tensors(geometry))
     return _located(path, geometry)
 
 
@@ -92,12 +94,13 @@ def _located(path: Path, geometry: Geometry) -> ExpertFile:
     return ExpertFile(path, geometry.experts, tensors)
 
 
-def _write(path: Path, geometry: Geometry) -> None:
+def write_gguf(path: Path, geometry: Geometry, tensors: Iterable[Tensor]) -> None:
+    """Metadata of the geometry and these tensors, under its name only when complete. Raises FileError."""
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:
         with closing(gguf.GGUFWriter(temporary, _ARCHITECTURE)) as writer:
             _metadata(writer, geometry)
-            for name, kind, data in _tensors(geometry):
+            for name, kind, data in tensors:
                 writer.add_tensor(name, data, raw_dtype=kind)
             writer.write_header_to_file()
             writer.write_kv_data_to_file()
@@ -125,26 +128,24 @@ def _metadata(writer: gguf.GGUFWriter, geometry: Geometry) -> None:
     writer.add_rope_dimension_count(geometry.head_dim)
     writer.add_rope_freq_base(geometry.rope_base)
     writer.add_layer_norm_rms_eps(geometry.eps)
-    writer.add_feed_forward_length(geometry.expert_hidden)
-    writer.add_expert_feed_forward_length(geometry.expert_hidden)
-    writer.add_expert_count(geometry.experts)
-    writer.add_expert_used_count(geometry.experts_per_token)
+    writer.add_feed_forward_length(geometry.ffn_hidden or geometry.expert_hidden)
+    if geometry.experts:
+        writer.add_expert_feed_forward_length(geometry.expert_hidden)
+        writer.add_expert_count(geometry.experts)
+        writer.add_expert_used_count(geometry.experts_per_token)
 
 
-_Tensor = tuple[str, GGMLQuantizationType, NDArray[np.generic]]
-
-
-def _tensors(geometry: Geometry) -> Iterator[_Tensor]:
+def _tensors(geometry: Geometry) -> Iterator[Tensor]:
     """(name, type, data) of every tensor, in file order; experts last in each layer."""
     rng = np.random.default_rng(SEED)
     d, hidden, experts = geometry.d_model, geometry.expert_hidden, geometry.experts
     queries, keys = geometry.heads * geometry.head_dim, geometry.kv_heads * geometry.head_dim
 
-    def matrix(name: str, *shape: int, sigma: float | None = None) -> _Tensor:
-        data = _random_q4_0(rng, shape, shape[-1] ** -0.5 if sigma is None else sigma)
+    def matrix(name: str, *shape: int, sigma: float | None = None) -> Tensor:
+        data = random_q4_0(rng, shape, shape[-1] ** -0.5 if sigma is None else sigma)
         return f"{name}.weight", GGMLQuantizationType.Q4_0, data
 
-    def gain(name: str) -> _Tensor:
+    def gain(name: str) -> Tensor:
         return f"{name}.weight", GGMLQuantizationType.F32, np.ones(d, np.float32)
 
     yield matrix("token_embd", geometry.vocab, d, sigma=EMBEDDING_SIGMA)
@@ -164,7 +165,7 @@ def _tensors(geometry: Geometry) -> Iterator[_Tensor]:
             yield matrix(block + part, experts, *shape)
 
 
-def _random_q4_0(rng: np.random.Generator, shape: tuple[int, ...], sigma: float) -> NDArray[np.uint8]:
+def random_q4_0(rng: np.random.Generator, shape: tuple[int, ...], sigma: float) -> NDArray[np.uint8]:
     """Blocks of one scale and random codes, uint8 [*shape[:-1], row bytes], with that deviation."""
     blocks = int(np.prod(shape)) // _BLOCK
     raw = np.empty((blocks, _BLOCK_BYTES), np.uint8)

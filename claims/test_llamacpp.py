@@ -8,12 +8,15 @@ from baselines.errors import BaselineError
 from claims.cold import ColdRun, cold_engine, cold_llamacpp
 from claims.conftest import Measure
 from claims.experts import geometries, model_name, random_ids
+from claims.l1 import METHOD as LRU
 from claims.l1 import Product
 from claims.llamacpp_rows import METHOD, PANEL_ROWS, Layout
+from claims.llamacpp_trace import BACK_END, COLUMNS, FUNCTIONS, ROWS, down_gguf, traced
 from claims.models import synthetic
 from claims.moe_gguf import expert_gguf
 from claims.run import SEED, ClaimsRun, Found
 from engine.enums import Advice
+from harness.cachegrind import CachegrindError
 from harness.cachesim import E5_2650
 from harness.cachestate import CacheStateError
 from harness.evidence import Kernel, Simulated
@@ -141,5 +144,56 @@ def test_row_major(measure: Measure) -> None:
             "llama.cpp computes with 8-bit activations; 7.29x was measured with f32 ones: see 2.l1.rows.",
             "A slice of rows: every row meets the same columns, so the ratio is that of the whole matrix.",
             "A cache with LRU replacement and nothing else: no prefetcher, no second level.",
+        ),
+    )
+
+
+@pytest.mark.check("2.l1.llamacpp_trace")
+def test_row_major_traced(measure: Measure, claims_run: ClaimsRun) -> None:
+    names = {PANEL_ROWS: "panels of 8 rows", 1: "plain rows"}
+
+    def produce() -> Found:
+        gguf = down_gguf(claims_run.cache)
+        tiled = Product(ROWS, COLUMNS, q8=True)
+        ours = tiled.simulated().read_misses
+        cells: dict[str, Simulated] = {}
+        agreement: dict[str, Simulated] = {}
+        for panel_rows, name in names.items():
+            try:
+                counted = traced(gguf, panel_rows)
+            except (BaselineError, CachegrindError) as error:
+                return NotMeasurable(str(error))
+            modelled = Layout(ROWS, COLUMNS, panel_rows).simulated().read_misses
+            inputs = {
+                "matrix": f"{ROWS} x {COLUMNS}",
+                "function": FUNCTIONS[panel_rows],
+                "back end": BACK_END,
+                "tiled": tiled.kernel.name,
+            }
+            cells[f"{name} over tiles"] = Simulated(
+                method=f"cachegrind --D1={E5_2650.cachegrind()}, D1mr of llama.cpp's function; tiles: {LRU}",
+                inputs=inputs,
+                observations={"control_read_misses": counted.read_misses, "tiled_read_misses": ours},
+                reduction=Reduction("ratio", ("control_read_misses", "tiled_read_misses")),
+                geometry=str(E5_2650),
+            )
+            agreement[f"model over cachegrind, {name}"] = Simulated(
+                method=f"model: {METHOD}; cachegrind: D1mr of llama.cpp's function",
+                inputs=inputs,
+                observations={
+                    "model_read_misses": modelled,
+                    "cachegrind_read_misses": counted.read_misses,
+                },
+                reduction=Reduction("ratio", ("model_read_misses", "cachegrind_read_misses")),
+                geometry=str(E5_2650),
+            )
+        return {**cells, **agreement}
+
+    measure(
+        produce,
+        (
+            "The AVX2 back end: valgrind knows no AVX-512.",
+            "Its functions widen f16 scales by a table, whose lines the model of the layout lacks.",
+            "Addresses of two runs differ by chance.",
         ),
     )

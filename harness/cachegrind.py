@@ -73,15 +73,18 @@ def parse(text: str) -> dict[str, FunctionCounts]:
     return {name: FunctionCounts(dict(zip(events, counts, strict=True))) for name, counts in sums.items()}
 
 
-def run(command: Sequence[str], d1: CacheGeometry) -> dict[str, FunctionCounts]:
-    """Counts by function of a program with that L1-d.
+def run(
+    command: Sequence[str], d1: CacheGeometry, variables: Mapping[str, str] | None = None
+) -> dict[str, FunctionCounts]:
+    """Counts by function of a program with that L1-d; `variables` are added to its environment.
 
     Raises CachegrindError with the end of valgrind's output.
     """
     if not available():
         raise CachegrindError("valgrind is not installed (Debian, Ubuntu: apt install valgrind)")
     # A preloaded sanitizer is for the process that tests, and cannot run under valgrind.
-    environment = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
+    inherited = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
+    environment = {**inherited, **(variables or {})}
     with tempfile.TemporaryDirectory(prefix="cflow-cachegrind-") as folder:
         out = Path(folder) / "cachegrind.out"
         options = ["--tool=cachegrind", "--cache-sim=yes", f"--D1={d1.cachegrind()}", f"--LL={_LAST_LEVEL}"]

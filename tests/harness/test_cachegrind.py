@@ -73,6 +73,15 @@ def test_a_failing_program_shows_its_message() -> None:
 
 @pytest.mark.no_sanitizer
 @needs_valgrind
+def test_variables_reach_the_program() -> None:
+    test = ["/bin/sh", "-c", 'test "$CFLOW_TRACED" = yes']
+    assert run(test, E5_2650, {"CFLOW_TRACED": "yes"})
+    with pytest.raises(CachegrindError, match="exited with 1"):
+        run(test, E5_2650)
+
+
+@pytest.mark.no_sanitizer
+@needs_valgrind
 @needs_avx2
 @pytest.mark.parametrize("q8", [False, True], ids=["f32", "q8"])
 @pytest.mark.parametrize("rows_per_pass", [0, 1, 8])
