@@ -123,6 +123,9 @@ int cf_residency_chunk_nodes(const cf_plan *plan, const cf_worker_nodes *nodes, 
 /* Has every worker be the first to touch its working memory, which then lies on its node. */
 void cf_residency_touch(cflow_session *session);
 
+/* exec_batch_memory.c: what chunks of a prompt need beside the memory of single tokens; nothing when batch is 1. */
+int cf_batch_memory(cflow_session *session);
+
 /* exec.c: the job that runs the tokens of a call on every worker. */
 void cf_exec_job(void *session, int thread);
 
