@@ -36,6 +36,7 @@ CF_INLINE void CF_JOIN(CF_KERNEL, _body)(const cf_gemv_call *call, const uint32_
         CF_UNROLL
         for (uint32_t p = 0; p < parts; p++) {
             codes[p] = group[p] + head_bytes;
+            cf_touch(group[p], head_bytes);
             CF_UNROLL
             for (uint32_t v = 0; v < CF_VECTORS; v++) {
                 y[p][v] = CF_LOAD_OUTPUT(cf_load_floats,
