@@ -149,7 +149,7 @@ class Arena:
         tile_cols: int = TILE_COLS,
         hint: Prefetch = Prefetch.NONE,
         distance_bytes: int = 4096,
-        streams: int = 3,
+        streams: int = 4,
     ) -> int:
         """y [rows] = W x over a matrix that the caller put into the arena, by all workers; nanoseconds."""
         elapsed = c_uint64()

@@ -309,7 +309,7 @@ typedef enum cflow_option {
     CFLOW_OPTION_ROUTE = 14,            /* cflow_route; -1 (default) = file */
     CFLOW_OPTION_READ_ALL_EXPERTS = 15, /* control arm: 1 = every expert is computed, the unrouted with weight 0 */
     CFLOW_OPTION_READ_STREAMS =
-        16, /* tiled only: runs of rows that a worker reads side by side from a matrix, 1 to 3 (default): from memory
+        16, /* tiled only: runs of rows that a worker reads side by side from a matrix, 1 to 4 (default): from memory
                faster than one; 1 = strictly in file order, and fused parts share each activation load instead */
     CFLOW_OPTION_PROMPT_BATCH = 17, /* tokens of a prompt that share each weight load, 1 .. 32; default 32. Same
                                            results for any value. Row-major: 1 */

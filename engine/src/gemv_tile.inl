@@ -28,11 +28,11 @@ CF_INLINE void CF_JOIN(CF_KERNEL, _body)(const cf_gemv_call *call, const uint32_
     const size_t group_bytes = cf_group_bytes(CF_TYPE, call->blocks);
     const uint32_t distance = call->prefetch_bytes;
     const cf_act *const x = &call->x;
-    const uint8_t *group[CF_MAX_PARTS] = {call->weights[0], call->weights[1], call->weights[2]};
+    const uint8_t *group[CF_MAX_LANES] = {call->weights[0], call->weights[1], call->weights[2], call->weights[3]};
 
     for (uint32_t g = 0; g < call->groups; g++) {
-        cf_floats y[CF_MAX_PARTS][CF_VECTORS];
-        const uint8_t *codes[CF_MAX_PARTS];
+        cf_floats y[CF_MAX_LANES][CF_VECTORS];
+        const uint8_t *codes[CF_MAX_LANES];
         CF_UNROLL
         for (uint32_t p = 0; p < parts; p++) {
             codes[p] = group[p] + head_bytes;
@@ -45,7 +45,7 @@ CF_INLINE void CF_JOIN(CF_KERNEL, _body)(const cf_gemv_call *call, const uint32_
             }
         }
         for (uint32_t b = 0; b < blocks; b++) {
-            cf_sums sums[CF_MAX_PARTS][CF_VECTORS][CF_CHAINS];
+            cf_sums sums[CF_MAX_LANES][CF_VECTORS][CF_CHAINS];
             CF_UNROLL
             for (uint32_t p = 0; p < parts; p++) {
                 CF_UNROLL
@@ -59,7 +59,7 @@ CF_INLINE void CF_JOIN(CF_KERNEL, _body)(const cf_gemv_call *call, const uint32_
             for (uint32_t pass = 0; pass < CF_PASSES; pass++) {
                 CF_UNROLL
                 for (uint32_t s = 0; s < CF_STEPS; s++) {
-                    cf_weights w[CF_MAX_PARTS][CF_VECTORS];
+                    cf_weights w[CF_MAX_LANES][CF_VECTORS];
                     CF_UNROLL
                     for (uint32_t p = 0; p < parts; p++) {
                         const uint8_t *const step = codes[p] + (size_t)(pass * CF_STEPS + s) * CF_STEP_BYTES;
@@ -145,8 +145,11 @@ static void CF_KERNEL(const cf_gemv_call *call)
     case 2:
         CF_JOIN(CF_KERNEL, _hint)(call, 2);
         break;
-    default:
+    case 3:
         CF_JOIN(CF_KERNEL, _hint)(call, 3);
+        break;
+    default:
+        CF_JOIN(CF_KERNEL, _hint)(call, 4);
         break;
     }
 }

@@ -21,7 +21,8 @@
 #define CF_BLOCK 32u      /* columns that share a scale */
 #define CF_GROUP_ROWS 16u /* rows of a group */
 #define CF_MAX_PARTS 3u
-#define CF_PANEL 4u /* vectors that a matrix-matrix kernel multiplies at once */
+#define CF_MAX_LANES 4u /* groups that a kernel reads side by side */
+#define CF_PANEL 4u     /* vectors that a matrix-matrix kernel multiplies at once */
 #define CF_CACHE_LINE 64u
 #define CF_PREFETCH_DEFAULT_BYTES 4096u
 
@@ -63,11 +64,11 @@ void cf_act_scale_nibbles(const float *x, size_t columns, float *scaled);
 
 /* ---- kernels -------------------------------------------------------------------------------------------------- */
 
-/* Consecutive groups of one tile, or of the tiles of fused parts at the same place. */
+/* Consecutive groups of tiles of the same columns: of fused parts at the same place, or of other rows. */
 typedef struct cf_gemv_call {
-    const uint8_t *weights[CF_MAX_PARTS]; /* first group of each part, 64-byte aligned */
-    float *y[CF_MAX_PARTS];               /* 16 * groups floats each, accumulated into */
-    uint32_t parts;                       /* 1 .. 3 parts that share each activation load */
+    const uint8_t *weights[CF_MAX_LANES]; /* first group of each, 64-byte aligned */
+    float *y[CF_MAX_LANES];               /* 16 * groups floats each, accumulated into */
+    uint32_t parts;                       /* 1 .. 4 that share each activation load */
     uint32_t groups;         /* groups of 16 rows, cf_group_bytes(type, blocks) apart; same for all parts */
     uint32_t blocks;         /* column blocks of this tile */
     cf_act x;                /* advanced to the tile's first column */

@@ -179,8 +179,8 @@ CF_INLINE void block_body(const cf_gemv_call *call, const uint8_t *const heads[]
     const size_t section_bytes = cf_pad64((size_t)call->blocks * CF_GROUP_ROWS * 2u);
     const cf_act *const x = &call->x;
     for (uint32_t r = 0; r < CF_GROUP_ROWS; r++) {
-        int32_t isum[CF_MAX_PARTS] = {0};
-        float fsum[CF_MAX_PARTS] = {0};
+        int32_t isum[CF_MAX_LANES] = {0};
+        float fsum[CF_MAX_LANES] = {0};
         if (q8) {
             dot_q8(type, codes, parts, r, x->codes + (size_t)b * CF_BLOCK, isum);
         } else {
@@ -206,9 +206,9 @@ CF_INLINE void tile_body(const cf_gemv_call *call, const int type, const int q8,
     const size_t block_bytes = cf_group_block_bytes(type);
     for (uint32_t g = 0; g < call->groups; g++) {
         for (uint32_t b = 0; b < call->blocks; b++) {
-            const uint8_t *heads[CF_MAX_PARTS];
-            const uint8_t *codes[CF_MAX_PARTS];
-            float *y[CF_MAX_PARTS];
+            const uint8_t *heads[CF_MAX_LANES];
+            const uint8_t *codes[CF_MAX_LANES];
+            float *y[CF_MAX_LANES];
             CF_UNROLL
             for (uint32_t p = 0; p < parts; p++) {
                 const uint8_t *const group = call->weights[p] + g * group_bytes;
@@ -233,8 +233,11 @@ CF_INLINE void tile_parts(const cf_gemv_call *call, const int type, const int q8
     case 2:
         tile_body(call, type, q8, 2);
         break;
-    default:
+    case 3:
         tile_body(call, type, q8, 3);
+        break;
+    default:
+        tile_body(call, type, q8, 4);
         break;
     }
 }

@@ -27,7 +27,7 @@ static const option_rule OPTION_RULES[CFLOW_OPTION_COUNT] = {
     [CFLOW_OPTION_EXPERT_DELAY] = {"expert_delay", -1, 64, -1},
     [CFLOW_OPTION_ROUTE] = {"route", -1, CFLOW_ROUTE_PRE_DENSE, -1},
     [CFLOW_OPTION_READ_ALL_EXPERTS] = {"read_all_experts", 0, 1, 0},
-    [CFLOW_OPTION_READ_STREAMS] = {"read_streams", 1, CF_MAX_PARTS, CF_MAX_PARTS},
+    [CFLOW_OPTION_READ_STREAMS] = {"read_streams", 1, CF_MAX_LANES, CF_MAX_LANES},
     [CFLOW_OPTION_PROMPT_BATCH] = {"prompt_batch", 1, CF_MAX_BATCH, CF_MAX_BATCH},
 };
 

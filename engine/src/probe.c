@@ -387,8 +387,8 @@ int cflow_probe_gemv(cflow_pool *pool, const cflow_arena *arena, uint32_t kernel
         return cf_fail(CFLOW_ERR_ARGUMENT, "prefetch hint %d (allowed: 0 to 4), distance %lld (allowed: 0 to 1048576)",
                        hint, (long long)distance);
     }
-    if (streams < 1 || streams > (int)CF_MAX_PARTS) {
-        return cf_fail(CFLOW_ERR_ARGUMENT, "cflow_probe_gemv: streams is %d; allowed: 1 to %u", streams, CF_MAX_PARTS);
+    if (streams < 1 || streams > (int)CF_MAX_LANES) {
+        return cf_fail(CFLOW_ERR_ARGUMENT, "cflow_probe_gemv: streams is %d; allowed: 1 to %u", streams, CF_MAX_LANES);
     }
     cf_tiles tiles;
     int status = cf_tiles_describe(chosen->type, 1, &rows, columns, tile_rows, tile_cols, &tiles);

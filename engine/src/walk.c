@@ -69,7 +69,7 @@ static void walk_span(const cf_walk *walk, uint32_t part_first, uint32_t part_la
     const cf_tiles *tiles = walk->tiles;
     const uint32_t parts = part_last - part_first;
     const uint32_t calls = runs == 1 ? 1 : parts, lanes_of_call = runs == 1 ? parts : runs;
-    lane lanes[CF_MAX_PARTS][CF_MAX_PARTS];
+    lane lanes[CF_MAX_PARTS][CF_MAX_LANES];
     for (uint32_t c = 0; c < calls; c++) {
         for (uint32_t i = 0; i < lanes_of_call; i++) {
             lanes[c][i] =

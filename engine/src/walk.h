@@ -1,9 +1,9 @@
 /*
  * walk.h - a matrix-vector product over the tiles of a matrix, or of some of its rows, on the calling thread.
  *
- * A CPU core reads one sequence of addresses slower than two or three side by side: a hardware prefetcher follows each
+ * A CPU core reads one sequence of addresses slower than several side by side: a hardware prefetcher follows each
  * sequence within a page of 4 KiB and starts again at the next, and while it starts nothing else is on its way
- * (docs/performance.md has the ratios). So a worker's rows are cut into up to three runs, which take turns inside the
+ * (docs/performance.md has the ratios). So a worker's rows are cut into up to four runs, which take turns inside the
  * kernel and share each activation load. With one run the fused parts of a matrix do, and the file is read in its order.
  */
 #ifndef CF_WALK_H
@@ -17,7 +17,7 @@ typedef struct cf_walk {
     const uint8_t *weights; /* the matrix */
     const cf_act *x;
     float *y[CF_MAX_PARTS]; /* [padded rows] per part, accumulated into */
-    uint32_t streams;       /* 1 .. CF_MAX_PARTS runs of rows read side by side */
+    uint32_t streams;       /* 1 .. CF_MAX_LANES runs of rows read side by side */
     int32_t prefetch_hint;  /* as in cf_gemv_call */
     uint32_t prefetch_bytes;
     /* Told of every run of weights after it was used, in order of use; may be NULL. */

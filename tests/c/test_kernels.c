@@ -424,7 +424,7 @@ static void test_group_runs(void)
     float whole[176] = {0};
     cf_walk walk = {.kernel = kernel, .tiles = &tiles, .weights = weights, .x = &x.act, .y = {whole}, .streams = 1};
     cf_walk_parts(&walk, 0, 1, 0, 11);
-    for (uint32_t streams = 1; streams <= CF_MAX_PARTS; streams++) {
+    for (uint32_t streams = 1; streams <= CF_MAX_LANES; streams++) {
         for (uint64_t first = 0; first < 11; first++) {
             for (uint64_t last = first + 1; last <= 11; last++) {
                 float y[176] = {0}, expected[176] = {0};

@@ -146,7 +146,7 @@ def test_results_are_bit_identical_for_any_thread_count_fusion_and_residency(
         expected = run(threads=1)
         for threads in range(2, 9):
             assert run(threads=threads) == expected
-        for streams in (1, 2):
+        for streams in (1, 2, 3):
             assert run(threads=2, read_streams=streams) == expected
         assert run(threads=2, fused=0) == expected
         assert run(threads=3, residency="copy") == expected
@@ -233,7 +233,7 @@ def shapes(draw: st.DrawFn) -> Geometry:
     geometry=shapes(),
     tile=st.sampled_from([(128, 256), (16, 32), (48, 64)]),
     threads=st.integers(1, 5),
-    streams=st.integers(1, 3),
+    streams=st.integers(1, 4),
 )
 def test_any_shape_equals_the_reference(
     tmp_path_factory: pytest.TempPathFactory,
