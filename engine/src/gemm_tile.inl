@@ -52,8 +52,7 @@ static void CF_JOIN(CF_KERNEL, _gemm)(const cf_gemm_call *call)
                         const uint32_t i = s * CF_SUBSTEPS + t;
                         CF_UNROLL
                         for (uint32_t n = 0; n < CF_PANEL; n++) {
-                            const cf_activation a =
-                                CF_ACT_LOAD(x, b * CF_PANEL + n, pass * CF_STEPS * CF_SUBSTEPS + i);
+                            const cf_activation a = CF_ACT_LOAD(x, b * CF_PANEL + n, pass * CF_STEPS * CF_SUBSTEPS + i);
                             CF_UNROLL
                             for (uint32_t v = 0; v < CF_VECTORS; v++) {
                                 sums[n][v][i % CF_CHAINS] = CF_MAC(sums[n][v][i % CF_CHAINS], w[v], a, t);
