@@ -47,7 +47,7 @@ class Decoded:
     logits: tuple[float, ...]
     finite: bool
     ns: int
-    run_delay_ns: int
+    run_delay_ns: int | None
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Followed:
 
     argmax: tuple[int, ...]
     ns: tuple[int, ...]
-    run_delay_ns: int
+    run_delay_ns: int | None
 
 
 @dataclass(frozen=True)

@@ -267,20 +267,23 @@ class Engine:
         bound = [os.sched_getaffinity(task) for task in self._tasks]
         return sorted(cpus.pop() if len(cpus) == 1 else -1 for cpus in bound)
 
-    def _run_delays_ns(self) -> dict[int, int]:
-        """Nanoseconds that each thread of the pool was ready and waited for a CPU; empty when not counted."""
+    def _run_delays_ns(self) -> dict[int, int] | None:
+        """Nanoseconds that each thread of the pool was ready and waited for a CPU; None when not counted."""
         delays = {}
         for task in self._tasks:
             try:
                 fields = Path(f"/proc/self/task/{task}/schedstat").read_text().split()
             except OSError:  # a kernel without CONFIG_SCHED_INFO
-                return {}
+                return None
             delays[task] = int(fields[1])
         return delays
 
-    def _longest_wait_ns(self, before: Mapping[int, int]) -> int:
-        """Longest wait of a thread since `before`: one that waits holds up all."""
-        return max((delay - before[task] for task, delay in self._run_delays_ns().items()), default=0)
+    def _longest_wait_ns(self, before: Mapping[int, int] | None) -> int | None:
+        """Longest wait of a thread since `before`: one that waits holds up all. None when not counted."""
+        after = self._run_delays_ns()
+        if before is None or after is None:
+            return None
+        return max(delay - before[task] for task, delay in after.items())
 
     def _unload(self) -> None:
         if self._context:

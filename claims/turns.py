@@ -153,7 +153,7 @@ def prompt_view(timed: Timed, figure: Figure) -> Timed:
 
 def _prompt_placed(placed: Placed) -> Placed:
     turn = placed.sample
-    assert isinstance(turn, Turn) and turn.prompt is not None and turn.prompt.run_delay_ns is not None
+    assert isinstance(turn, Turn) and turn.prompt is not None
     return replace(placed, sample=turn.prompt, run_delay_ns=turn.prompt.run_delay_ns)
 
 
@@ -162,7 +162,7 @@ def _prompt_sample(
     ns: int,
     read_bytes: int,
     output: str,
-    run_delay_ns: int,
+    run_delay_ns: int | None,
     share: float | None,
     idle_ns: int,
 ) -> Sample:

@@ -71,6 +71,15 @@ def test_a_turn_of_ours(session: Session, course: Course) -> None:
     assert arm.resident == (1.0, 1.0) and found.resident == 1.0
 
 
+def test_a_kernel_that_counts_no_waiting(
+    session: Session, course: Course, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "run_delays_ns", lambda: None)
+    found = turn(engine_arm("ours", session, course))
+    assert found.prompt is not None
+    assert (found.run_delay_ns, found.prompt.run_delay_ns) == (None, None)
+
+
 def test_copied_weights_need_no_page_cache(gguf: Path, course: Course) -> None:
     with (
         Model(from_gguf(gguf.parent, gguf)) as model,
