@@ -13,7 +13,8 @@ from cli.console import EXIT_USAGE, JsonOption, mb, print_json
 from engine import native, smollm2
 from engine.enums import Isa
 from engine.errors import CflowError
-from engine.kernels import isa_default, isa_supported, threads_default
+from engine.kernels import isa_default, isa_supported
+from engine.topology import Topology, read_topology
 from harness.counters import probe_counters, process_io
 from harness.machine import machine_state, warnings
 from harness.profiles import DEFAULT_PROFILE, PROFILES, fit
@@ -69,11 +70,28 @@ def _engine() -> list[Finding]:
     return [
         Finding("engine", True, True, info),
         Finding("instruction sets", True, True, f"{sets}; default {default.name.lower()}"),
-        Finding("threads", True, True, f"{threads_default()} by default"),
+        *_topology(read_topology()),
         _vnni(),
         _smollm2(),
         _llamacpp(),
     ]
+
+
+def _topology(found: Topology) -> list[Finding]:
+    """Where workers can run, and how many there are without --threads."""
+    quota = "no cgroup quota" if found.quota_cpus is None else f"cgroup quota of {found.quota_cpus:g} CPUs"
+    cpus = (
+        f"{_counted(found.nodes, 'NUMA node')}, {_counted(found.cores, 'physical core')}, "
+        f"{_counted(found.siblings, 'SMT sibling')}, {found.allowed} of {found.online} CPUs allowed, {quota}"
+    )
+    return [
+        Finding("topology", True, True, cpus),
+        Finding("threads", True, True, f"{found.threads} by default ({found.reason})"),
+    ]
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _vnni() -> Finding:

@@ -12,6 +12,7 @@ from baselines.errors import BaselineError
 from baselines.llamacpp_abi import VERSIONS
 from cli import doctor
 from engine.errors import LibraryError
+from engine.topology import Topology
 from harness.counters import CounterStatus
 from harness.machine import machine_state
 from harness.registry import load_registry
@@ -106,9 +107,30 @@ def test_doctor_json(cflow: Cflow, tmp_path: Path) -> None:
     assert found["profile"] == "smoke"
     assert found["ready"] is (outcome.code == 0)
     names = {finding["name"] for finding in found["findings"]}
-    assert {"engine", "threads", "hardware counters", "device bytes", "profile smoke"} <= names
+    assert {"engine", "topology", "threads", "hardware counters", "device bytes", "profile smoke"} <= names
     for finding in found["findings"]:
         assert finding["ok"] or finding["remedy"]
+
+
+def test_doctor_tells_the_topology_and_why_so_many_threads() -> None:
+    server = Topology(
+        online=128,
+        allowed=64,
+        cores=32,
+        nodes=1,
+        quota_cpus=6.5,
+        threads=7,
+        worker_cpus=tuple(range(7)),
+        worker_nodes=(0,) * 7,
+    )
+    assert [(finding.name, finding.detail) for finding in doctor._topology(server)] == [
+        (
+            "topology",
+            "1 NUMA node, 32 physical cores, 32 SMT siblings, 64 of 128 CPUs allowed, "
+            "cgroup quota of 6.5 CPUs",
+        ),
+        ("threads", "7 by default (a cgroup allows 6.5 CPUs of 32 cores)"),
+    ]
 
 
 def test_doctor_counts_what_is_refused_once_per_reason(monkeypatch: pytest.MonkeyPatch) -> None:
