@@ -22,7 +22,6 @@ from claims.timing import (
     thread_cells,
     timed_cells,
 )
-from engine.bench import last_level_cache_bytes
 from engine.enums import Isa, Type
 from engine.kernels import Kernel, isa_default, tiles_bytes
 from engine.model import Model
@@ -30,6 +29,7 @@ from engine.probes import Arena
 from engine.session import Session
 from engine.tokenizer import Tokenizer
 from harness.evidence import Counted, Evidence
+from harness.machine import last_level_cache_bytes
 from harness.paired import Arm, run_pairs
 from harness.reductions import Reduction
 from harness.rounds import Figure, Sample, Side, Timed

@@ -14,9 +14,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.bench import last_level_cache_bytes
 from engine.probes import MIB, Arena, Pool, read_patterns
 from harness.counters import steal_ticks
+from harness.machine import last_level_cache_bytes
 from harness.paired import Probes, Progress
 from harness.rounds import Pattern, Roof, Timed
 from harness.verdict import NotMeasurable

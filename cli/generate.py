@@ -7,11 +7,11 @@ from typing import Annotated
 import typer
 
 from cli.console import IsaOption, ModelOption, UsageError, message, session_options
-from engine.bench import weight_bytes
 from engine.errors import ContextError
 from engine.model import Model
 from engine.session import Sampler, Session
 from engine.tokenizer import FEED_IDS_HINT, Tokenizer
+from harness.rounds import weight_bytes
 
 
 def generate(

@@ -187,6 +187,11 @@ def caches(root: Path = ROOT) -> list[dict[str, Any]]:
     return found
 
 
+def last_level_cache_bytes(root: Path = ROOT) -> int:
+    """Size of the largest cache of CPU 0; 0 when the kernel does not say."""
+    return max((cache["size_bytes"] for cache in _quiet(lambda: caches(root)) or []), default=0)
+
+
 def numa_nodes(root: Path = ROOT) -> int | None:
     """NUMA nodes with memory of their own."""
     return len(list((root / "sys/devices/system/node").glob("node[0-9]*"))) or None

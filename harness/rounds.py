@@ -136,9 +136,8 @@ class Void:
 
 @dataclass(frozen=True)
 class Round:
-    """All arms once, in `order`. steal_ticks of cpu_ticks: /proc/stat over the round, of
-    the CPUs that work. probe_bytes_per_ns: the
-    50 ms read.
+    """All arms once, in `order`. steal_ticks of cpu_ticks: /proc/stat over the round, of the CPUs that work.
+    probe_bytes_per_ns: the 50 ms read.
     """
 
     seq: int

@@ -70,6 +70,17 @@ def test_caches(tmp_path: Path) -> None:
     ]
 
 
+def test_last_level_cache(tmp_path: Path) -> None:
+    assert machine.last_level_cache_bytes(tmp_path) == 0
+    for index, size in enumerate(("32K", "2M", "512K")):
+        folder = f"sys/devices/system/cpu/cpu0/cache/index{index}/"
+        for name, text in {"level": str(index + 1), "type": "Unified", "size": size}.items():
+            write(tmp_path, folder + name, text + "\n")
+    assert machine.last_level_cache_bytes(tmp_path) == 2 << 20
+    write(tmp_path, "sys/devices/system/cpu/cpu0/cache/index1/size", "large\n")
+    assert machine.last_level_cache_bytes(tmp_path) == 0
+
+
 @pytest.mark.parametrize(
     ("groups", "files", "quota"),
     [
