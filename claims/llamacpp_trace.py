@@ -6,19 +6,16 @@ belongs to it. The back end for 256-bit vectors is forced, for valgrind knows no
 
 from __future__ import annotations
 
-import hashlib
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-import numpy as np
-from gguf import GGMLQuantizationType
-
 from baselines.install import LLAMACPP, libraries
 from claims.llamacpp_rows import PANEL_ROWS
-from claims.moe_gguf import Tensor, random_q4_0, write_gguf
-from claims.run import ROOT, SEED
+from claims.models import as_gguf, synthetic
+from claims.run import ROOT
+from engine.enums import Activation, Role, Type
 from engine.geometry import Geometry
 from harness.cachegrind import CachegrindError, FunctionCounts, run
 from harness.cachesim import E5_2650, CacheGeometry
@@ -41,41 +38,14 @@ _SHAPE: Final = Geometry(
     ffn_hidden=COLUMNS,
     vocab=64,
     context=64,
+    activation=Activation.SWIGLU,
 )
+_KINDS: Final[Mapping[Role, Type]] = {role: Type.F16 for role in Role if role is not Role.FFN_DOWN}
 
 
 def down_gguf(folder: Path) -> Path:
     """The cached model in `folder`. Raises FileError when it cannot be written."""
-    digest = hashlib.sha256(f"down {_SHAPE} {SEED}".encode()).hexdigest()[:12]
-    path = folder / f"llamacpp-down-{digest}.gguf"
-    if not path.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        write_gguf(path, _SHAPE, _tensors())
-    return path
-
-
-def _tensors() -> Iterator[Tensor]:
-    rng = np.random.default_rng(SEED)
-    d, hidden = ROWS, COLUMNS
-
-    def matrix(name: str, rows: int, columns: int) -> Tensor:
-        values = rng.standard_normal((rows, columns), np.float32) * np.float32(columns**-0.5)
-        return f"{name}.weight", GGMLQuantizationType.F16, values.astype(np.float16)
-
-    def gain(name: str) -> Tensor:
-        return f"{name}.weight", GGMLQuantizationType.F32, np.ones(d, np.float32)
-
-    yield matrix("token_embd", _SHAPE.vocab, d)
-    yield matrix("output", _SHAPE.vocab, d)
-    yield gain("output_norm")
-    for name in ("attn_norm", "ffn_norm"):
-        yield gain(f"blk.0.{name}")
-    for name in ("attn_q", "attn_k", "attn_v", "attn_output"):
-        yield matrix(f"blk.0.{name}", d, d)
-    for name in ("ffn_gate", "ffn_up"):
-        yield matrix(f"blk.0.{name}", hidden, d)
-    down = random_q4_0(rng, (d, hidden), hidden**-0.5)
-    yield "blk.0.ffn_down.weight", GGMLQuantizationType.Q4_0, down
+    return as_gguf(synthetic(folder, "llamacpp-down", _SHAPE, _KINDS))
 
 
 def traced(gguf: Path, panel_rows: int, geometry: CacheGeometry = E5_2650) -> FunctionCounts:

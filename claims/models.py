@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
@@ -17,7 +18,9 @@ from claims.run import SEED
 from engine.convert_gguf import convert
 from engine.enums import Role, Type
 from engine.errors import ChecksumError, FileError, FormatError, NonFiniteError
+from engine.export_gguf import export
 from engine.geometry import Geometry
+from engine.gguf_source import GgufSource
 from engine.layout import plan
 from engine.model import Model
 from engine.session import OptionValue, Session
@@ -27,6 +30,7 @@ from engine.tensors import model_specs
 
 _FORMAT: Final = 2
 """Counts changes of what the writers put into a file of the same geometry."""
+PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 _CACHED_NAME: Final = re.compile(r"\.?.+-[0-9a-f]{12}\.(cflow|gguf)(\.\d+\.tmp)?")
 
 
@@ -61,10 +65,25 @@ def _made(path: Path, make: Callable[[Path], object]) -> Path:
     return path
 
 
-def synthetic(folder: Path, name: str, geometry: Geometry) -> Path:
-    """A q4_0 model of that geometry with seeded random weights."""
-    path = _cached(folder, name, f"synth {_FORMAT} {geometry} {SEED}")
-    return _made(path, lambda target: synthesise(target, geometry, SEED, name=name))
+def synthetic(folder: Path, name: str, geometry: Geometry, kinds: Mapping[Role, Type] | None = None) -> Path:
+    """A q4_0 model of that geometry with seeded random weights. kinds: of the roles with another type."""
+    others = [f" {role.name}={kind.name}" for role, kind in sorted((kinds or {}).items())]
+    path = _cached(folder, name, f"synth {_FORMAT} {geometry} {SEED}{''.join(others)}")
+    return _made(path, lambda target: synthesise(target, geometry, SEED, name=name, kinds=kinds))
+
+
+def as_gguf(model: Path) -> Path:
+    """The weights of a cached model as GGUF, beside it; made when it is missing or cannot be read.
+
+    Its tensors begin on pages, so that a page holds weights of one tensor only. Raises UnsupportedError for a
+    model that GGUF cannot describe, and FileError.
+    """
+    path = model.with_suffix(".gguf")
+    try:
+        GgufSource(path)
+    except (FileError, FormatError):
+        export(model, path, align_bytes=PAGE_BYTES)
+    return path
 
 
 def smollm2(folder: Path) -> Path:

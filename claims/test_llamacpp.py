@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from baselines.errors import BaselineError
 from claims.cold import ColdRun, cold_engine, cold_llamacpp
 from claims.conftest import Measure
-from claims.experts import geometries, model_name, random_ids
+from claims.experts import geometries, random_ids
 from claims.l1 import METHOD as LRU
 from claims.l1 import Product
 from claims.llamacpp_rows import METHOD, PANEL_ROWS, Layout
 from claims.llamacpp_trace import BACK_END, COLUMNS, FUNCTIONS, ROWS, down_gguf, traced
-from claims.models import synthetic
-from claims.moe_gguf import expert_gguf
+from claims.models import as_gguf, synthetic
+from claims.moe_gguf import expert_file
 from claims.run import SEED, ClaimsRun, Found
-from engine.enums import Advice
+from engine.enums import Activation, Advice
 from harness.cachegrind import CachegrindError
 from harness.cachesim import E5_2650
 from harness.cachestate import CacheStateError
@@ -25,7 +27,8 @@ from harness.reductions import Reduction
 from harness.verdict import NotMeasurable
 
 RESIDENT_AFTER = (1, 2, 4, 8)
-SHAPE = geometries("quick")["64 top-4"]
+SHAPE = replace(geometries("quick")["64 top-4"], activation=Activation.SWIGLU)
+"""GGUF knows no other activation."""
 ALL = 0.95
 """Of the bank: what start-up must have shown in memory, for the measure to count when it shows less."""
 DOWN_SLICE = Product(1024, 32768, q8=True)
@@ -38,8 +41,8 @@ def test_loads_all_experts(measure: Measure, claims_run: ClaimsRun) -> None:
     ids = random_ids(SHAPE.vocab, max(RESIDENT_AFTER))
 
     def produce() -> Found:
-        ours = synthetic(claims_run.cache, model_name("64 top-4"), SHAPE)
-        file = expert_gguf(claims_run.cache, "llamacpp-64-top-4", SHAPE)
+        ours = synthetic(claims_run.cache, "llamacpp-64-top-4", SHAPE)
+        file = expert_file(as_gguf(ours), SHAPE)
         threads = claims_run.threads
         try:
             cold = cold_llamacpp(file, ids, RESIDENT_AFTER, threads=threads, readahead=False)
@@ -91,7 +94,7 @@ def test_loads_all_experts(measure: Measure, claims_run: ClaimsRun) -> None:
             "control: after 1 token, default readahead": share_of(
                 theirs, control.run, control.run.resident_bytes[0], f"{mapped}, MADV_NORMAL"
             ),
-            "this engine, the same shape, after 1 token": share_of(
+            "this engine, the same weights, after 1 token": share_of(
                 "cflow", engine, engine.resident_bytes[0], "mincore over the expert bank, MADV_RANDOM"
             ),
         }

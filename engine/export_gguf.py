@@ -25,7 +25,7 @@ from engine.enums import Activation, Architecture, Role, Route
 from engine.errors import UnsupportedError
 from engine.format import CflowFile, TensorEntry, read_file
 from engine.gguf_names import ARCHITECTURES, NAMES, ROTATED_PARTS, GgufArchitecture, adjacent_order
-from engine.gguf_target import GgufTensor, MetadataValue, plan_gguf
+from engine.gguf_target import ALIGN_BYTES, GgufTensor, MetadataValue, plan_gguf
 from engine.hyperparameters import Hyperparameters
 from engine.kernels import unpack_tiles
 from engine.pending import PendingFile
@@ -50,9 +50,15 @@ class Export:
 
 
 def export(
-    source_path: Path, target_path: Path, *, progress: Callable[[int, int], None] | None = None
+    source_path: Path,
+    target_path: Path,
+    *,
+    align_bytes: int = ALIGN_BYTES,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Export:
     """Writes a .cflow model as GGUF. `progress(done, total)` counts bytes of the GGUF file.
+
+    Tensors begin at multiples of `align_bytes`: with that of a page, no page holds bytes of two of them.
 
     Raises UnsupportedError naming what GGUF cannot say, ChecksumError naming a damaged tensor, FormatError
     and FileError; nothing half-written stays.
@@ -63,7 +69,7 @@ def export(
     architecture = architecture_of(file.hparams, bias, norm, str(source_path))
     exporter = _Exporter(file, architecture)
     tensors = exporter.tensors()
-    layout = plan_gguf(exporter.metadata(), [tensor.info for tensor in tensors])
+    layout = plan_gguf(exporter.metadata(), [tensor.info for tensor in tensors], align_bytes)
     with PendingFile(target_path, layout.file_bytes) as pending:
         writer = SequentialWriter(pending, layout.file_bytes)
         writer.write(np.frombuffer(layout.front, np.uint8))

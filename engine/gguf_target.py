@@ -12,6 +12,7 @@ from engine.enums import Type
 from engine.tiles import align_up, row_bytes
 
 ALIGN_BYTES = 32
+"""Of tensors; the default of the format."""
 _VERSION = 3
 
 MetadataValue = str | bool | int | float
@@ -44,11 +45,16 @@ class GgufLayout:
     file_bytes: int
 
 
-def plan_gguf(metadata: Mapping[str, MetadataValue], tensors: Sequence[GgufTensor]) -> GgufLayout:
-    """Places the tensors in the given order, each at a multiple of 32 bytes, the default of the format.
+def plan_gguf(
+    metadata: Mapping[str, MetadataValue], tensors: Sequence[GgufTensor], align_bytes: int = ALIGN_BYTES
+) -> GgufLayout:
+    """Places the tensors in the given order, each at a multiple of `align_bytes`, a power of two from 32 on.
 
-    Integers become uint32, floats float32. Vectors must be f32.
+    Integers become uint32, floats float32. Vectors must be f32. Another alignment than the format's default
+    is added to the metadata.
     """
+    if align_bytes != ALIGN_BYTES:
+        metadata = {**metadata, "general.alignment": align_bytes}
     front = bytearray(struct.pack("<4sIQQ", b"GGUF", _VERSION, len(tensors), len(metadata)))
     for key, value in metadata.items():
         front += _string(key) + _value(value)
@@ -59,8 +65,8 @@ def plan_gguf(metadata: Mapping[str, MetadataValue], tensors: Sequence[GgufTenso
         front += _string(tensor.name)
         front += struct.pack(f"<I{len(dimensions)}Q", len(dimensions), *dimensions)
         front += struct.pack("<IQ", gguf.GGMLQuantizationType[tensor.kind.name], end)
-        end = align_up(end + tensor.data_bytes, ALIGN_BYTES)
-    start = align_up(len(front), ALIGN_BYTES)
+        end = align_up(end + tensor.data_bytes, align_bytes)
+    start = align_up(len(front), align_bytes)
     front += bytes(start - len(front))
     return GgufLayout(bytes(front), tuple(start + offset for offset in relative), start + end)
 

@@ -15,7 +15,7 @@ import mmap
 import threading
 import time
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,6 +54,7 @@ def synthesise(
     seed: int = 0,
     type: str = "q4_0",
     *,
+    kinds: Mapping[Role, Type] | None = None,
     tile_rows: int = 128,
     tile_cols: int = 256,
     embedding_sigma: float = EMBEDDING_SIGMA,
@@ -62,7 +63,8 @@ def synthesise(
     threads: int = 2,
     progress: Callable[[int, int], None] | None = None,
 ) -> Synthesis:
-    """Writes a random model with all matrices in `type` (routers f32, gains 1).
+    """Writes a random model with all matrices in `type`, or what `kinds` says of their role (routers f32,
+    gains 1).
 
     Deviations: of the embedding `embedding_sigma`, large enough that routing spreads over the experts; of
     biases 0.5; of the others `matrix_sigma`, or 1 / sqrt(columns), which keeps the scale of activations.
@@ -76,7 +78,9 @@ def synthesise(
         raise ArgumentError(f"threads is {threads}, must be at least 1")
     kind = type_named(type)
     hparams = geometry.hyperparameters(tile_rows, tile_cols)
-    specs = model_specs(hparams, lambda _: kind, geometry.qkv_bias, geometry.qk_norm)
+    specs = model_specs(
+        hparams, lambda role: (kinds or {}).get(role, kind), geometry.qkv_bias, geometry.qk_norm
+    )
     layout = plan(hparams, specs, name)
     sigmas = [_sigma(spec, embedding_sigma, matrix_sigma) for spec in layout.specs]
     lib()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,13 +10,13 @@ import pytest
 from baselines.install import LLAMACPP, installed
 from claims import cold
 from claims.experts import geometries, model_name, random_ids
-from claims.models import synthetic
-from claims.moe_gguf import expert_gguf
-from engine.enums import Advice
+from claims.models import as_gguf, synthetic
+from claims.moe_gguf import expert_file
+from engine.enums import Activation, Advice
 from harness.cachestate import CacheStateError, evict
 
 LABEL = "64 top-4"
-GEOMETRY = geometries("smoke")[LABEL]
+GEOMETRY = replace(geometries("smoke")[LABEL], activation=Activation.SWIGLU)
 IDS = random_ids(GEOMETRY.vocab, 4)
 
 
@@ -42,7 +43,7 @@ def test_engine_reads_what_it_routes(folder: Path) -> None:
 
 @pytest.mark.skipif(installed(LLAMACPP) is None, reason="llama.cpp is not installed")
 def test_llamacpp_reads_what_it_routes_and_starts_with_all(folder: Path) -> None:
-    file = expert_gguf(folder, "moe", GEOMETRY)
+    file = expert_file(as_gguf(synthetic(folder, model_name(LABEL), GEOMETRY)), GEOMETRY)
     found = cold.cold_llamacpp(file, IDS, (1, 2, 4), threads=1, readahead=False)
     assert found.started_bytes == file.bank_bytes
     assert found.info.repack_mib == 0 and found.info.mmap

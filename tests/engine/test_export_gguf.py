@@ -115,6 +115,17 @@ def test_bands_do_not_matter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert (tmp_path / "whole.gguf").read_bytes() == (tmp_path / "bands.gguf").read_bytes()
 
 
+@pytest.mark.parametrize("align_bytes", [64, 4096])
+def test_tensors_can_begin_on_pages(tmp_path: Path, align_bytes: int) -> None:
+    source, target, back = (tmp_path / name for name in ("m.cflow", "m.gguf", "back.cflow"))
+    synthesise(source, Geometry.parse(MOE), 3, name="m")
+    export(source, target, align_bytes=align_bytes)
+    tensors = gguf.GGUFReader(target).tensors
+    assert all(tensor.data_offset % align_bytes == 0 for tensor in tensors)
+    convert(target, back)
+    assert back.read_bytes() == source.read_bytes()
+
+
 @pytest.mark.parametrize("relative", [name for name in RELATIVES if name != "llama with biases"])
 def test_a_gguf_comes_back_block_for_block(tmp_path: Path, relative: str) -> None:
     model = LlamaGguf(**RELATIVES[relative])

@@ -42,6 +42,15 @@ def test_file_is_valid(tmp_path: Path, kind: str, tile_rows: int, tile_cols: int
     assert os.listdir(tmp_path) == ["m.cflow"]
 
 
+def test_a_role_can_have_a_type_of_its_own(tmp_path: Path) -> None:
+    synthesise(tmp_path / "m", TINY, 1, "f16", kinds={Role.FFN_DOWN: Type.Q4_0, Role.ROUTER: Type.Q4_0})
+    file = read_file(tmp_path / "m")
+    file.verify()
+    found = {entry.spec.role: entry.spec.kind for entry in file.tensors}
+    assert (found[Role.FFN_DOWN], found[Role.FFN_GATE_UP]) == (Type.Q4_0, Type.F16)
+    assert found[Role.ROUTER] is Type.F32  # always
+
+
 @pytest.mark.parametrize("tile_cols", [64, 96])
 def test_bytes_depend_on_neither_threads_nor_windows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tile_cols: int
