@@ -63,7 +63,7 @@ static void test_barrier(int threads, int phase_count)
 static void test_nodes(int threads, int per_node, int spin, int phase_count)
 {
     cf_pool *pool;
-    cf_cpu cpus[CF_MAX_THREADS];
+    cf_cpu cpus[CF_MAX_THREADS] = {0};
     for (int i = 0; i < threads; i++) {
         cpus[i] = (cf_cpu){.cpu = -1, .node = i / per_node};
     }

@@ -252,7 +252,7 @@ static void test_hybrid(void)
         write_cpu(cpu, "topology/core_cpus_list", cpu < 2 ? "0-1\n" : "2-3\n");
     }
     for (int cpu = 4; cpu < 8; cpu++) {
-        char list[8];
+        char list[16];
         (void)snprintf(list, sizeof list, "%d\n", cpu);
         write_cpu(cpu, "topology/core_cpus_list", list);
     }
