@@ -11,17 +11,19 @@ A hypervisor that takes back free memory makes the first touch of a page slow, a
 from __future__ import annotations
 
 import argparse
-import os
 import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
 
+from claims.arms import read_whole
 from engine.model import Model
 from engine.probes import Pool
 from engine.session import Session
 from engine.topology import read_topology
+from harness.cachestate import evict
 
 
 @dataclass(frozen=True)
@@ -35,23 +37,6 @@ class Times:
     copy_ns: int
 
 
-def evict(path: Path) -> None:
-    """Empties the page cache of a file that nobody maps."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-    finally:
-        os.close(descriptor)
-
-
-def fill(path: Path) -> None:
-    """Reads a file into the page cache."""
-    with path.open("rb", buffering=0) as file:
-        while file.read(1 << 24):
-            pass
-
-
 def clocked(work: Callable[[], Session]) -> int:
     """Nanoseconds of making a session, which is closed again."""
     start_ns = time.monotonic_ns()
@@ -61,7 +46,7 @@ def clocked(work: Callable[[], Session]) -> int:
     return elapsed_ns
 
 
-def one_round(path: Path, pool: Pool, prepare: Callable[[Path], None], order: int, rest_s: float) -> Times:
+def one_round(path: Path, pool: Pool, prepare: Callable[[Path], object], order: int, rest_s: float) -> Times:
     """All parts once, `rest_s` seconds before each; `order` turns them round by round."""
     prepare(path)
     start_ns = time.monotonic_ns()
@@ -95,7 +80,8 @@ def main() -> None:
     parser.add_argument("--rest", type=float, default=0.0, metavar="S", help="seconds before each part")
     arguments = parser.parse_args()
     size_bytes = arguments.model.stat().st_size
-    prepare = fill if arguments.warm else evict
+    # What an open model has touched, its front, stays in memory.
+    prepare = read_whole if arguments.warm else partial(evict, allowed_share=1.0)
     with Pool(arguments.threads) as pool:
         first, *rounds = [
             one_round(arguments.model, pool, prepare, order, arguments.rest)

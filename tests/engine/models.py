@@ -7,12 +7,45 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from engine.enums import Role, Type
+from engine.enums import Architecture, Role, Route, Type
 from engine.format import CflowWriter, TensorSpec, model_specs
 from engine.geometry import Geometry
 from engine.tiles import pack, quantise
+
+
+@st.composite
+def geometries(draw: st.DrawFn, context: int) -> Geometry:
+    """Any small shape of any architecture."""
+    kv_heads = draw(st.integers(1, 3))
+    shared = draw(st.integers(1, 3))
+    head_dim = 32 if (kv_heads * shared) % 2 else draw(st.sampled_from([16, 32]))
+    experts = draw(st.integers(0, 5))
+    blocks = draw(st.integers(1, 3))
+    architecture = draw(st.sampled_from(list(Architecture)))
+    delayed = architecture is Architecture.DELAYED
+    return Geometry(
+        layers=blocks * draw(st.integers(1, 2)),
+        blocks=blocks,
+        d_model=32 * draw(st.integers(1, 4)),
+        heads=kv_heads * shared,
+        kv_heads=kv_heads,
+        head_dim=head_dim,
+        ffn_hidden=32 * draw(st.integers(0 if experts else 1, 6)),
+        experts=experts,
+        experts_per_token=draw(st.integers(1, experts)) if experts else 0,
+        expert_hidden=32 * draw(st.integers(1, 3)) if experts else 0,
+        vocab=draw(st.sampled_from([1, 17, 50, 257])),
+        context=context,
+        dd=draw(st.integers(0, 4)) if delayed else 0,
+        de=draw(st.integers(0, 4)) if delayed else 0,
+        route=draw(st.sampled_from(list(Route))) if delayed else Route.CURRENT,
+        architecture=architecture,
+        norm_topk=draw(st.booleans()),
+        tied=draw(st.booleans()),
+    )
 
 
 def write_random_model(

@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from engine.enums import Architecture, Role, Route, Type
+from engine.enums import Role, Route, Type
 from engine.format import CflowWriter, read_file
 from engine.geometry import Geometry
 from engine.model import Model
 from engine.native import lib
 from engine.reference import Reference, load_weights
 from engine.session import Session
-from tests.engine.models import write_random_model
+from tests.engine.models import geometries, write_random_model
 
 PROMPT = [3, 77, 130, 5, 0, 64, 12, 99, 3]
 ARCHITECTURES = ["arch1", "arch2_4_combined", "arch2_4_sync", "arch3", "arch4", "arch5"]
@@ -197,40 +197,9 @@ def test_equal_router_logits_choose_the_lower_indices(folder: Path) -> None:
         np.testing.assert_allclose(weights, 0.5, rtol=1e-6)  # renormalised over the chosen two
 
 
-@st.composite
-def shapes(draw: st.DrawFn) -> Geometry:
-    kv_heads = draw(st.integers(1, 3))
-    shared = draw(st.integers(1, 3))
-    head_dim = 32 if (kv_heads * shared) % 2 else draw(st.sampled_from([16, 32]))
-    experts = draw(st.integers(0, 5))
-    blocks = draw(st.integers(1, 3))
-    architecture = draw(st.sampled_from(list(Architecture)))
-    delayed = architecture is Architecture.DELAYED
-    return Geometry(
-        layers=blocks * draw(st.integers(1, 2)),
-        blocks=blocks,
-        d_model=32 * draw(st.integers(1, 3)),
-        heads=kv_heads * shared,
-        kv_heads=kv_heads,
-        head_dim=head_dim,
-        ffn_hidden=32 * draw(st.integers(0 if experts else 1, 5)),
-        experts=experts,
-        experts_per_token=draw(st.integers(1, experts)) if experts else 0,
-        expert_hidden=32 * draw(st.integers(1, 3)) if experts else 0,
-        vocab=draw(st.sampled_from([1, 17, 50, 257])),
-        context=8,
-        dd=draw(st.integers(0, 4)) if delayed else 0,
-        de=draw(st.integers(0, 4)) if delayed else 0,
-        route=draw(st.sampled_from(list(Route))) if delayed else Route.CURRENT,
-        architecture=architecture,
-        norm_topk=draw(st.booleans()),
-        tied=draw(st.booleans()),
-    )
-
-
 @hypothesis_settings(max_examples=40)
 @given(
-    geometry=shapes(),
+    geometry=geometries(context=8),
     tile=st.sampled_from([(128, 256), (16, 32), (48, 64)]),
     threads=st.integers(1, 5),
     streams=st.integers(1, 4),

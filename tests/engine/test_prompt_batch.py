@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.enums import Architecture, Isa, Option, Param, Role, Route, Stream, Type
+from engine.enums import Isa, Option, Param, Role, Stream, Type
 from engine.errors import ArgumentError, CancelledError, ContextError, NonFiniteError
 from engine.geometry import Geometry
 from engine.kernels import isa_supported
 from engine.model import Model
 from engine.session import Session
-from tests.engine.models import write_random_model
+from tests.engine.models import geometries, write_random_model
 
 ISAS = [isa for isa in Isa if isa_supported(isa)]
 TOKENS = [int(token) for token in np.random.default_rng(0).integers(0, 1 << 30, 80)]
@@ -68,39 +68,9 @@ def test_chunks_have_the_bits_of_single_tokens(model_path: Path, isa: Isa, q8: i
         State(model, prompt, before=3, threads=2, **options).assert_equal(expected)
 
 
-@st.composite
-def geometries(draw: st.DrawFn) -> Geometry:
-    kv_heads = draw(st.integers(1, 3))
-    heads = kv_heads * draw(st.integers(1, 3))
-    experts = draw(st.integers(0, 5))
-    blocks = draw(st.integers(1, 2))
-    architecture = draw(st.sampled_from(list(Architecture)))
-    delayed = architecture is Architecture.DELAYED
-    return Geometry(
-        layers=blocks * draw(st.integers(1, 2)),
-        blocks=blocks,
-        d_model=32 * draw(st.integers(1, 4)),
-        heads=heads,
-        kv_heads=kv_heads,
-        head_dim=32,
-        ffn_hidden=32 * draw(st.integers(0 if experts else 1, 6)),
-        experts=experts,
-        experts_per_token=draw(st.integers(1, experts)) if experts else 0,
-        expert_hidden=32 * draw(st.integers(1, 3)) if experts else 0,
-        vocab=draw(st.sampled_from([1, 50, 257])),
-        context=80,
-        dd=draw(st.integers(0, 3)) if delayed else 0,
-        de=draw(st.integers(0, 3)) if delayed else 0,
-        route=draw(st.sampled_from(list(Route))) if delayed else Route.CURRENT,
-        architecture=architecture,
-        norm_topk=draw(st.booleans()),
-        tied=draw(st.booleans()),
-    )
-
-
 @settings(max_examples=40)
 @given(
-    geometry=geometries(),
+    geometry=geometries(context=80),
     kind=st.sampled_from(QUANTISED),
     tile=st.sampled_from([(128, 256), (16, 32), (48, 64)]),
     bias=st.booleans(),

@@ -67,19 +67,24 @@ def test_unknown_counter_names_those_that_exist() -> None:
         HardwareCounters(["cycels"])
 
 
-def test_counts_scale_with_multiplexing_and_descriptors_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The pipe stands for a counter that ran half of the time."""
+def pipes(monkeypatch: pytest.MonkeyPatch, count: int, ran_ns: int) -> list[int]:
+    """Descriptors of pipes that stand for counters, enabled for 100 ns, that ran for `ran_ns`."""
     opened: list[int] = []
 
     def pipe(name: str) -> int:
         reader, writer = os.pipe()
-        os.write(writer, b"".join(value.to_bytes(8, "little") for value in (500, 100, 50)))
+        os.write(writer, b"".join(value.to_bytes(8, "little") for value in (count, 100, ran_ns)))
         os.close(writer)
         opened.append(reader)
         return reader
 
     monkeypatch.setattr(counters, "_open_event", pipe)
     monkeypatch.setattr(HardwareCounters, "_ioctl", lambda self, request: None)
+    return opened
+
+
+def test_counts_scale_with_multiplexing_and_descriptors_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = pipes(monkeypatch, 500, ran_ns=50)
     with HardwareCounters(["cycles", "instructions"]) as counted:
         pass
     assert counted.values == {"cycles": 1000, "instructions": 1000}
@@ -88,23 +93,8 @@ def test_counts_scale_with_multiplexing_and_descriptors_are_closed(monkeypatch: 
             os.fstat(descriptor)
 
 
-def pipes(monkeypatch: pytest.MonkeyPatch, opened: list[int]) -> None:
-    """Counters that were enabled for 100 ns and never ran."""
-
-    def pipe(name: str) -> int:
-        reader, writer = os.pipe()
-        os.write(writer, b"".join(value.to_bytes(8, "little") for value in (0, 100, 0)))
-        os.close(writer)
-        opened.append(reader)
-        return reader
-
-    monkeypatch.setattr(counters, "_open_event", pipe)
-    monkeypatch.setattr(HardwareCounters, "_ioctl", lambda self, request: None)
-
-
 def test_a_counter_that_never_ran_is_no_count_of_zero(monkeypatch: pytest.MonkeyPatch) -> None:
-    opened: list[int] = []
-    pipes(monkeypatch, opened)
+    opened = pipes(monkeypatch, 0, ran_ns=0)
     counted = HardwareCounters(["cycles", "instructions"])
     with pytest.raises(CounterError, match="cycles: not counted: it ran 0 of 100 ns"), counted:
         pass
@@ -116,7 +106,7 @@ def test_a_counter_that_never_ran_is_no_count_of_zero(monkeypatch: pytest.Monkey
 
 
 def test_a_counter_that_never_ran_hides_no_error_of_the_block(monkeypatch: pytest.MonkeyPatch) -> None:
-    pipes(monkeypatch, [])
+    pipes(monkeypatch, 0, ran_ns=0)
     with pytest.raises(ValueError, match="own fault"), HardwareCounters(["cycles"]):
         raise ValueError("own fault")
 
