@@ -97,19 +97,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     wanted: Sequence[str] = config.getoption("only")
     if not wanted:
         return
-    known = {_check_id(item) for item in items}
+    claims = {check.id: check.claim for check in load_registry(REGISTRY_PATH).checks}
+    names = {check: {check, claims.get(check)} for check in map(_check_id, items)}
     for name in wanted:
-        if not any(_selected(check, name) for check in known):
-            listed = ", ".join(sorted(known))
-            refuse(f"--only {name}: no such check or claim; there are {listed}")
-    kept = [item for item in items if any(_selected(_check_id(item), name) for name in wanted)]
+        if not any(name in each for each in names.values()):
+            refuse(f"--only {name}: no such check or claim; there are {', '.join(sorted(names))}")
+    kept = [item for item in items if not names[_check_id(item)].isdisjoint(wanted)]
     config.hook.pytest_deselected(items=[item for item in items if item not in kept])
     items[:] = kept
-
-
-def _selected(check_id: str, name: str) -> bool:
-    claims = {check.id: check.claim for check in load_registry(REGISTRY_PATH).checks}
-    return check_id == name or claims.get(check_id) == name
 
 
 def _partial(items: Sequence[pytest.Item]) -> tuple[str, ...] | None:
