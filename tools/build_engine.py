@@ -27,6 +27,7 @@ def build_engine(
     *,
     source_dir: Path = ROOT,
     compiler: str | None = None,
+    target: str | None = None,
     configure_only: bool = False,
 ) -> Path:
     """Configure and build the engine; return the path of the shared library.
@@ -34,6 +35,7 @@ def build_engine(
     build_dir: created when absent; a later call with other options configures it anew.
     options: CMake variables, e.g. {"CFLOW_MUTANT": "read_all_experts"}.
     compiler: a C compiler by name or path; by default CMake chooses (environment variable CC).
+    target: all that is built, e.g. "cflow", the library without the recording one.
     Raises BuildError.
     """
     cmake = shutil.which("cmake")
@@ -45,7 +47,8 @@ def build_engine(
         configure.append(f"-DCMAKE_C_COMPILER={compiler}")
     _run(configure)
     if not configure_only:
-        _run([cmake, "--build", str(build_dir), "--parallel", str(len(os.sched_getaffinity(0)))])
+        build = [cmake, "--build", str(build_dir), "--parallel", str(len(os.sched_getaffinity(0)))]
+        _run(build if target is None else [*build, "--target", target])
     return build_dir / ("libcflow.dylib" if sys.platform == "darwin" else "libcflow.so")
 
 

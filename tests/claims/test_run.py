@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -62,7 +63,7 @@ def test_usage_and_environment_errors_end_with_2(arguments: tuple[str, ...], wor
 
 def test_a_folder_with_results_is_not_overwritten(tmp_path: Path) -> None:
     out = tmp_path / "run"
-    run_claims("--out", str(out), "--only", "7.law")
+    shutil.copytree(ROOT / "tests/data/results_sample", out)
     before = (out / "results.json").read_bytes()
     done = run_claims("--out", str(out), "--only", "7.law")
     assert done.returncode == 2
