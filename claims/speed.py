@@ -21,6 +21,10 @@ _PERCENTILES: Final = {"median": 50, "p10": 10, "p90": 90}
 class Row:
     """One engine with one number of threads. Roof and share are None when the share is above `ROOF_LIMIT`.
 
+    share_of_probe: median over the rounds of the turn's bandwidth over that of the read probe beside it. The
+    roof is the best pass of minutes, and where neighbours come and go no reader's median reaches its own
+    best: this share compares like with like.
+
     ms_per_token: over all tokens of the rounds that count. prompt_tok_per_s: of the whole prompt. streams:
     our engine's, ns per token and worker, by name; barrier_share: of the workers' time. rounds, void: those
     that count, and those that do not; when none counts, all are shown and `doubts` says so. halves: medians
@@ -34,6 +38,7 @@ class Row:
     bytes_per_s: float
     roof_bytes_per_s: float | None
     share_of_roof: float | None
+    share_of_probe: float
     isa: str
     ms_per_token: Mapping[str, float]
     prompt_tok_per_s: float
@@ -95,6 +100,7 @@ def row(timed: Timed, engine: str, threads: int, roof: Roof, isa: str, settings:
         bytes_per_s=speed * per_token,
         roof_bytes_per_s=roof_bytes_per_s if sound else None,
         share_of_roof=share if sound else None,
+        share_of_probe=_share_of_probe(timed, engine),
         isa=isa,
         ms_per_token=_ms_per_token(turns),
         prompt_tok_per_s=median([prompt.work / prompt.ns for prompt in prompts]) * 1e9,
@@ -153,6 +159,12 @@ def _turns(timed: Timed, arm: str) -> list[Turn]:
     counting = [one for one in timed.rounds if not one.void] or timed.rounds
     samples = [one.samples[arm].sample for one in counting]
     return [sample for sample in samples if isinstance(sample, Turn)]
+
+
+def _share_of_probe(timed: Timed, arm: str) -> float:
+    counting = [one for one in timed.rounds if not one.void] or timed.rounds
+    samples = [(one.samples[arm].sample, one.probe_bytes_per_ns) for one in counting]
+    return median([sample.bytes / sample.ns / probe for sample, probe in samples])
 
 
 def _ms_per_token(turns: Sequence[Turn]) -> dict[str, float]:

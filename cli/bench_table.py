@@ -6,7 +6,7 @@ from claims.speed import Ratio, Row
 
 _HEADER = (
     "engine                  threads  isa          tok/s  ms/token (p10 - p90)      prompt tok/s  MB/token"
-    "    GB/s  roof GB/s   share"
+    "    GB/s  roof GB/s   share  of probe"
 )
 
 
@@ -43,6 +43,7 @@ def _row(row: Row) -> str:
     return (
         f"{row.engine:<22}  {row.threads:7d}  {row.isa:<10}  {row.tok_per_s:6.1f}  {spread:<24}"
         f"  {row.prompt_tok_per_s:12.1f}  {megabytes:8.1f}  {rate:6.1f}  {roof:>9}  {share:>6}"
+        f"  {row.share_of_probe:8.1%}"
     )
 
 

@@ -48,12 +48,17 @@ def made(timed: Timed, engine: str = "cflow", threads: int = 1, roof: Roof = ROO
 
 
 def test_row() -> None:
-    found = made(rounds(), threads=2)
+    timed = rounds()
+    found = made(timed, threads=2)
     assert found.tok_per_s == pytest.approx(40.0, rel=0.02)
     assert found.weight_bytes_per_token == BYTES / TOKENS
     assert found.bytes_per_s == found.tok_per_s * found.weight_bytes_per_token
     assert found.roof_bytes_per_s == 50e9
     assert found.share_of_roof == found.bytes_per_s / 50e9
+    probes = [one.probe_bytes_per_ns for one in timed.rounds]
+    assert (
+        found.bytes_per_s / 1e9 / max(probes) <= found.share_of_probe <= found.bytes_per_s / 1e9 / min(probes)
+    )
     assert found.prompt_tok_per_s == pytest.approx(40.0)
     assert (found.rounds, found.void, found.doubts) == (12, 0, ())
     ms = found.ms_per_token
