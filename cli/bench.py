@@ -23,9 +23,10 @@ from cli.console import (
     message,
     print_json,
 )
+from engine.errors import ArgumentError
 from engine.kernels import threads_default
 from engine.model import Model
-from engine.session import OptionValue
+from engine.session import OptionValue, parse_options
 from harness.statistics import DEFAULT_ROUNDS
 
 _GGUF_SUFFIX = ".gguf"
@@ -111,18 +112,14 @@ def _twin(model: Path, against: str | None, gguf: Path | None, tune: bool) -> Pa
 
 
 def _options(pairs: list[str], isa: str | None) -> dict[str, OptionValue]:
-    options: dict[str, OptionValue] = {} if isa is None else {"isa": isa}
-    for pair in pairs:
-        name, equals, value = pair.partition("=")
-        if not equals or not value:
-            raise UsageError(f"--option is {pair!r}, must be NAME=VALUE")
-        if name in ("threads", "context"):
+    try:
+        options = parse_options(pairs)
+    except ArgumentError as error:
+        raise UsageError(f"--{error}") from None
+    for name in ("threads", "context"):
+        if name in options:
             raise UsageError(f"--option {name} is set by --threads, and by --prompt and --tokens")
-        try:
-            options[name] = int(value)
-        except ValueError:
-            options[name] = value
-    return options
+    return options if isa is None else {"isa": isa, **options}
 
 
 def _thread_counts(text: str) -> list[int]:

@@ -276,7 +276,23 @@ def recording_library() -> Iterator[None]:
     What is made inside must be closed inside. The build is that of the ordinary library, mutant and
     sanitizers included: it lies beside it. Raises LibraryError when it does not.
     """
-    token = _IN_USE.set(_recording_library())
+    with _in_use(_recording_library()):
+        yield
+
+
+@contextmanager
+def other_library(path: Path) -> Iterator[None]:
+    """As `recording_library()`, on any build of the library: two builds compared in one process.
+
+    Raises LibraryError when it cannot be loaded or has another ABI.
+    """
+    with _in_use(load([path.absolute()])):
+        yield
+
+
+@contextmanager
+def _in_use(library: ctypes.CDLL) -> Iterator[None]:
+    token = _IN_USE.set(library)
     try:
         yield
     finally:

@@ -45,6 +45,20 @@ _HEAD_LAYER = (1 << 64) - 1
 _RECORD_FIELDS = 4
 
 
+def parse_options(pairs: Iterable[str]) -> dict[str, OptionValue]:
+    """Options from texts such as "residency=copy"; raises ArgumentError for one that is not NAME=VALUE."""
+    options: dict[str, OptionValue] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not value:
+            raise ArgumentError(f"option is {pair!r}, must be NAME=VALUE")
+        try:
+            options[name] = int(value)
+        except ValueError:
+            options[name] = value
+    return options
+
+
 @dataclass(frozen=True)
 class Piece:
     """Matrix-level work of one token. `layer` is None for the head; `dependencies` are indices of pieces."""

@@ -1,0 +1,50 @@
+"""Ways of decoding one model, in paired rounds."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from engine.errors import ArgumentError
+from engine.geometry import Geometry
+from engine.native import library_candidates
+from tests.claims.fake_bench import opener
+from tests.engine.models import write_random_model
+from tools import versus
+from tools.versus import Way, compare, parse_way
+
+
+def test_ways(tmp_path: Path) -> None:
+    library = tmp_path / "libcflow.so"
+    library.touch()
+    assert parse_way("-") == Way("-", {}, None)
+    assert parse_way("read_streams=1,prefetch_hint=t0").options == {"read_streams": 1, "prefetch_hint": "t0"}
+    assert parse_way(f"residency=copy@{library}") == Way(
+        f"residency=copy@{library}", {"residency": "copy"}, library
+    )
+    with pytest.raises(ArgumentError, match="missing.so is not a file"):
+        parse_way("-@missing.so")
+    with pytest.raises(ArgumentError, match="option is 'fast', must be NAME=VALUE"):
+        parse_way("fast")
+
+
+def test_options_and_libraries_are_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(versus, "open_bench", opener(50, []))
+    model = write_random_model(tmp_path / "m.cflow", Geometry.named("tiny_dense"), seed=1)
+    library = tmp_path / "other.so"
+    shutil.copy(next(path for path in library_candidates() if path.is_file()), library)
+    ways = [parse_way(text) for text in ("-", "read_streams=1", f"-@{library}")]
+    lines = list(compare(model, ways, threads=1, tokens=4, rounds=1))
+    assert len(lines) == 2
+    assert lines[0].startswith("1 threads, read_streams=1: ")
+    assert f"-@{library}" in lines[1]
+
+
+def test_another_function_is_no_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(versus, "open_bench", opener(50, []))
+    model = write_random_model(tmp_path / "m.cflow", Geometry.named("tiny_standard"), seed=1)
+    ways = [parse_way(text) for text in ("-", "expert_delay=1")]
+    (line,) = compare(model, ways, threads=1, tokens=8, rounds=1)
+    assert "output" in line

@@ -1,0 +1,117 @@
+"""Decode one model in several ways, in paired rounds: `python -m tools.versus MODEL WAY WAY ...`.
+
+A way is session options and, after an @, the library that runs them: `read_streams=1,prefetch_hint=t0`,
+`residency=copy@/path/to/libcflow.so`, or `-` for the defaults. The first is the reference: a ratio is its
+time over that of another way, so above 1 the other is faster. All ways run in one process, round by round,
+with the rules of evidence of the claims (docs/performance.md); they must generate the same tokens.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from claims.arms import decode_arm, read_whole
+from claims.run import SEED
+from claims.speed import ratio, time_ratio
+from claims.timing import open_bench, progress_line
+from engine.errors import ArgumentError, CflowError
+from engine.model import Model
+from engine.native import other_library
+from engine.session import OptionValue, Session, parse_options
+from harness.paired import Arm, run_pairs
+from harness.rounds import Sample
+from harness.statistics import DEFAULT_ROUNDS
+
+
+@dataclass(frozen=True)
+class Way:
+    """What one arm runs: `text` as it was given, its options, and its library (None: the ordinary one)."""
+
+    text: str
+    options: dict[str, OptionValue]
+    library: Path | None
+
+
+def parse_way(text: str) -> Way:
+    """Raises ArgumentError: an option that is not NAME=VALUE, or a library that is no file."""
+    options, _, library = text.partition("@")
+    if library and not Path(library).is_file():
+        raise ArgumentError(f"{text}: {library} is not a file")
+    pairs = [] if options in ("", "-") else options.split(",")
+    return Way(text, parse_options(pairs), Path(library) if library else None)
+
+
+@contextmanager
+def arm_of(way: Way, path: Path, threads: int, tokens: int) -> Iterator[Arm]:
+    """An arm that decodes on the way's own session, made and closed on its library."""
+
+    def library() -> AbstractContextManager[None]:
+        return nullcontext() if way.library is None else other_library(way.library)
+
+    with (
+        library(),
+        Model(path) as model,
+        Session(model, threads=threads, context=tokens, **way.options) as session,
+    ):
+        arm = decode_arm(way.text, session, path, model.bos or 0, tokens)
+
+        def run() -> Sample:
+            with library():
+                return arm.run()
+
+        yield replace(arm, run=run)
+
+
+def compare(path: Path, ways: list[Way], threads: int, tokens: int, rounds: int) -> Iterator[str]:
+    """A line per way but the first."""
+    with ExitStack() as stack:
+        bench = stack.enter_context(open_bench(threads))
+        arms = [stack.enter_context(arm_of(way, path, threads, tokens)) for way in ways]
+        first = arms[0]
+        timed = run_pairs(
+            [replace(arm, expected_digest=first.expected_digest) for arm in arms],
+            time_ratio(first.name, arms[1].name),
+            bench.probes(),
+            control_of=first.name,
+            seed=SEED,
+            rounds=rounds,
+            progress=progress_line(f"{threads} threads"),
+        )
+    for arm in arms[1:]:
+        found = ratio(timed, threads, first.name, arm.name, "decode", True)
+        if found.median is None or found.low is None or found.high is None or found.a_a is None:
+            figure = "no figure"
+        else:
+            figure = f"{found.median:.3f} [{found.low:.3f}, {found.high:.3f}]"
+            figure += f", A/A [{found.a_a[0]:.3f}, {found.a_a[1]:.3f}]"
+        doubts = "".join(f"; {reason}" for reason in found.reasons)
+        yield f"{threads} threads, {arm.name}: {figure}, {found.rounds} rounds, {found.void} void{doubts}"
+
+
+def main() -> None:
+    """Parses the arguments and prints a line per way and number of threads."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
+    parser.add_argument("model", type=Path)
+    parser.add_argument("ways", nargs="+", metavar="WAY", help="options[@library], or - for the defaults")
+    parser.add_argument("--threads", default="1", help="thread counts, e.g. 1,2 (default 1)")
+    parser.add_argument("--tokens", type=int, default=32, help="tokens of a turn (default 32)")
+    parser.add_argument("--rounds", type=int, default=DEFAULT_ROUNDS, help="valid rounds wanted")
+    arguments = parser.parse_args()
+    try:
+        ways = [parse_way(text) for text in arguments.ways]
+        if len(ways) < 2 or len({way.text for way in ways}) != len(ways):
+            raise ArgumentError("two ways or more, all different, are needed")
+        read_whole(arguments.model)
+        for threads in [int(count) for count in arguments.threads.split(",")]:
+            for line in compare(arguments.model, ways, threads, arguments.tokens, arguments.rounds):
+                print(line, flush=True)
+    except (CflowError, OSError, ValueError) as error:
+        parser.error(str(error))
+
+
+if __name__ == "__main__":
+    main()
