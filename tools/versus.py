@@ -52,18 +52,22 @@ def arm_of(way: Way, path: Path, threads: int, tokens: int) -> Iterator[Arm]:
     def library() -> AbstractContextManager[None]:
         return nullcontext() if way.library is None else other_library(way.library)
 
-    with (
-        library(),
-        Model(path) as model,
-        Session(model, threads=threads, context=tokens, **way.options) as session,
-    ):
+    # Left again before the next way is made, which would be made on this one's library.
+    with library():
+        model = Model(path)
+        session = Session(model, threads=threads, context=tokens, **way.options)
         arm = decode_arm(way.text, session, path, model.bos or 0, tokens)
 
-        def run() -> Sample:
-            with library():
-                return arm.run()
+    def run() -> Sample:
+        with library():
+            return arm.run()
 
+    try:
         yield replace(arm, run=run)
+    finally:
+        with library():
+            session.close()
+            model.close()
 
 
 def compare(path: Path, ways: list[Way], threads: int, tokens: int, rounds: int) -> Iterator[str]:

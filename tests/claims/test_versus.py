@@ -9,11 +9,11 @@ import pytest
 
 from engine.errors import ArgumentError
 from engine.geometry import Geometry
-from engine.native import library_candidates
+from engine.native import lib, library_candidates
 from tests.claims.fake_bench import opener
 from tests.engine.models import write_random_model
 from tools import versus
-from tools.versus import Way, compare, parse_way
+from tools.versus import Way, arm_of, compare, parse_way
 
 
 def test_ways(tmp_path: Path) -> None:
@@ -48,3 +48,13 @@ def test_another_function_is_no_way(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     ways = [parse_way(text) for text in ("-", "expert_delay=1")]
     (line,) = compare(model, ways, threads=1, tokens=8, rounds=1)
     assert "output" in line
+
+
+def test_every_way_runs_on_its_own_library(tmp_path: Path) -> None:
+    model = write_random_model(tmp_path / "m.cflow", Geometry.named("tiny_dense"), seed=1)
+    library = tmp_path / "other.so"
+    shutil.copy(next(path for path in library_candidates() if path.is_file()), library)
+    ordinary = lib()
+    with arm_of(parse_way(f"-@{library}"), model, 1, 4) as other, arm_of(parse_way("-"), model, 1, 4) as own:
+        assert lib() is ordinary
+        assert other.run().digest == own.run().digest == own.expected_digest
