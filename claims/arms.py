@@ -11,7 +11,7 @@ from claims.timing import digest, longest_wait_ns
 from engine.enums import Type
 from engine.kernels import TILE_COLS, TILE_ROWS, Kernel, tiles_bytes
 from engine.native import check, lib
-from engine.probes import Arena, Pool
+from engine.probes import READ_STREAMS, Arena, Pool
 from engine.session import Session
 from engine.tiles import BLOCK_COLUMNS
 from harness.cachestate import residency
@@ -45,11 +45,19 @@ def fill_matrix(arena: Arena, rows: int, columns: int) -> int:
 
 
 def gemv_arm(
-    name: str, pool: Pool, arena: Arena, kernel: Kernel, rows: int, columns: int, repeat: int
+    name: str,
+    pool: Pool,
+    arena: Arena,
+    kernel: Kernel,
+    rows: int,
+    columns: int,
+    repeat: int,
+    streams: int = READ_STREAMS,
 ) -> Arm:
     """An arm that multiplies the arena's matrix `repeat` times; its output is checked every time.
 
-    rows: a multiple of 16, so that tiles and rows of GGUF blocks have the same bytes.
+    rows: a multiple of 16, so that tiles and rows of GGUF blocks have the same bytes. streams: runs of rows
+    that a tiled kernel reads side by side.
     """
     x = np.random.default_rng(SEED).standard_normal(columns).astype(np.float32)
     y = np.zeros(rows, np.float32)
@@ -57,7 +65,7 @@ def gemv_arm(
 
     def run() -> Sample:
         before = pool.run_delays_ns()
-        elapsed = sum(arena.gemv(kernel, rows, x, y) for _ in range(repeat))
+        elapsed = sum(arena.gemv(kernel, rows, x, y, streams=streams) for _ in range(repeat))
         delay = longest_wait_ns(before, pool.run_delays_ns())
         return Sample(elapsed, size * repeat, digest(y), work=repeat, run_delay_ns=delay)
 

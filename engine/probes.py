@@ -15,6 +15,8 @@ from engine.kernels import TILE_COLS, TILE_ROWS, Kernel
 from engine.model import Model
 from engine.native import ArenaHandle, PoolHandle, check, lib, pointer, text
 
+READ_STREAMS = 4
+"""Default of the session option read_streams."""
 MIB = 1 << 20
 
 
@@ -149,7 +151,7 @@ class Arena:
         tile_cols: int = TILE_COLS,
         hint: Prefetch = Prefetch.NONE,
         distance_bytes: int = 4096,
-        streams: int = 4,
+        streams: int = READ_STREAMS,
     ) -> int:
         """y [rows] = W x over a matrix that the caller put into the arena, by all workers; nanoseconds."""
         elapsed = c_uint64()
