@@ -7,11 +7,12 @@
 enum { PATH_BYTES = 1024 };
 
 static const long NO_QUOTA_MILLICPUS = 1000L * 1000 * 1000;
+static const long MAX_PERIOD_US = 1000L * 1000; /* the kernel's own limit */
 
 /* Thousandths of a CPU that quota / period allow, rounded up; 0 when the pair is no limit. */
 static long millicpus(long quota, long period)
 {
-    if (quota <= 0 || period <= 0 || quota / period >= NO_QUOTA_MILLICPUS / 1000) {
+    if (quota <= 0 || period <= 0 || period > MAX_PERIOD_US || quota / period >= NO_QUOTA_MILLICPUS / 1000) {
         return 0;
     }
     const long rest = quota % period * 1000;

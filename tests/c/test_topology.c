@@ -142,6 +142,9 @@ static void test_quota_v2(void)
     CHECK(quota_millicpus() == 0);
     write_file("sys/fs/cgroup/cpu.max", "9223372036854775807 100000\n");
     CHECK(quota_millicpus() == 0);
+    /* No kernel has a period of more than a second. */
+    write_file("sys/fs/cgroup/cpu.max", "9000000000000000000 9100000000000000000\n");
+    CHECK(quota_millicpus() == 0);
     /* Hybrid: version 2 is mounted beside the folders of version 1. */
     write_file("sys/fs/cgroup/unified/gone/cpu.max", "400000 100000\n");
     CHECK(quota_millicpus() == 4000);
