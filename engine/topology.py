@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,8 +19,8 @@ class Topology:
 
     online: CPUs of the machine. allowed: those in the affinity mask. cores: physical cores among the
     allowed; the rest are SMT siblings. nodes: NUMA nodes among the allowed. quota_cpus: the tightest cgroup
-    quota, None = none. threads: min(cores, quota rounded up), at least 1. worker_cpus, worker_nodes: where a
-    pinned pool of that many workers runs.
+    quota, None = none. threads: min(cores, quota rounded up, 256), at least 1: a pool holds no more.
+    worker_cpus, worker_nodes: where a pinned pool of that many workers runs.
     """
 
     online: int
@@ -39,7 +40,10 @@ class Topology:
     @property
     def reason(self) -> str:
         """Why there are as many threads as there are, in words."""
-        if self.quota_cpus is not None and self.threads < self.cores:
+        wanted = self.cores if self.quota_cpus is None else min(self.cores, math.ceil(self.quota_cpus))
+        if self.threads < wanted:
+            return f"a pool holds {self.threads} workers, of {self.cores} cores"
+        if self.quota_cpus is not None and wanted < self.cores:
             return f"a cgroup allows {self.quota_cpus:g} CPUs of {self.cores} cores"
         cores = f"{self.cores} physical core{'s' if self.cores > 1 else ''}"
         if self.allowed < self.online:

@@ -324,7 +324,7 @@ CFLOW_API void cflow_options_destroy(cflow_options *options);
 CFLOW_API int cflow_options_set(cflow_options *options, int option, int64_t value); /* checks the range */
 CFLOW_API int cflow_options_get(const cflow_options *options, int option, int64_t *value_out);
 CFLOW_API const char *cflow_option_name(int option);
-/* min(affinity mask, cgroup CPU quota rounded up, physical cores), at least 1. */
+/* min(affinity mask, cgroup CPU quota rounded up, physical cores, 256), at least 1. */
 CFLOW_API int cflow_threads_default(void);
 
 typedef enum cflow_topology_field {

@@ -7,8 +7,6 @@
 
 typedef struct cflow_pool cf_pool;
 
-enum { CF_MAX_THREADS = 256 };
-
 /* Runs on every worker; `thread` is 0 .. threads - 1. */
 typedef void (*cf_job_fn)(void *argument, int thread);
 /* Runs once per barrier, on the last worker to arrive, before the others are released. */

@@ -222,6 +222,7 @@ void cf_topology_read(const char *root, cf_topology *topology)
     topology->quota_millicpus = cf_quota_millicpus(root);
     const long quota = (topology->quota_millicpus + 999) / 1000;
     topology->threads = quota > 0 && quota < topology->physical ? (int)quota : topology->physical;
+    topology->threads = topology->threads < CF_MAX_THREADS ? topology->threads : CF_MAX_THREADS;
 }
 
 void cf_topology_place(const cf_topology *topology, int threads, cf_cpu *cpus_out)

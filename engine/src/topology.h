@@ -3,6 +3,7 @@
 #define CF_TOPOLOGY_H
 
 enum { CF_MAX_CPUS = 4096 };
+enum { CF_MAX_THREADS = 256 }; /* workers of a pool */
 
 typedef struct cf_cpu {
     int cpu;   /* number that the kernel gives it */
@@ -17,7 +18,7 @@ typedef struct cf_topology {
     int physical;             /* distinct physical cores among them */
     int nodes;                /* distinct NUMA nodes among them */
     long quota_millicpus;     /* cgroup CPU quota; 0 = none */
-    int threads;              /* default: min(allowed, quota rounded up, physical), at least 1 */
+    int threads;              /* default: min(allowed, quota rounded up, physical, CF_MAX_THREADS), at least 1 */
     cf_cpu cpus[CF_MAX_CPUS]; /* the allowed CPUs, by rank, then node, then speed (fast first), then number */
 } cf_topology;
 

@@ -66,6 +66,14 @@ def test_affinity(server: Path) -> None:
     assert topology.reason == "one for each: 4 physical cores in the affinity mask (4 of 128 CPUs)"
 
 
+def test_more_cores_than_a_pool_holds_workers(tmp_path: Path) -> None:
+    write(tmp_path, "sys/devices/system/cpu/online", "0-383\n")
+    write(tmp_path, "proc/self/status", "Cpus_allowed_list:\t0-383\n")
+    topology = read_topology(tmp_path)
+    assert (topology.cores, topology.threads, len(topology.worker_cpus)) == (384, 256, 256)
+    assert topology.reason == "a pool holds 256 workers, of 384 cores"
+
+
 def test_one_core() -> None:
     lone = Topology(1, 1, 1, 1, None, 1, (0,), (0,))
     assert lone.reason == "one for each: 1 physical core"
