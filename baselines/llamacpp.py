@@ -96,6 +96,8 @@ class Info(Build):
     """Size of the buffer of repacked weights, MiB; 0 when nothing was repacked, allowed or not."""
     buffers_mib: dict[str, float]
     """All buffers of weights, MiB, by llama.cpp's names."""
+    huge_pages_mib: float | None
+    """Memory of its process on huge pages, MiB; None where the kernel does not say."""
     mmap: bool
     flash_attention_asked: bool | None
     flash_attention: bool | None
@@ -111,12 +113,13 @@ class Info(Build):
 class LlamaCpp:
     """A llama.cpp in a process of its own. Use as a context manager, or call `close()`.
 
-    `back_end` forces one of its CPU back ends; None leaves the choice to it. Raises BaselineError: not
-    installed, another version, or a worker that died, hung or reported an error; `error.log` then holds the
-    end of its log.
+    `back_end` forces one of its CPU back ends; None leaves the choice to it. `huge_pages` has the C library
+    back its large buffers, repacked weights among them, with huge pages (glibc 2.35); where the kernel's
+    setting is `madvise`, llama.cpp has none by itself. Raises BaselineError: not installed, another version,
+    or a worker that died, hung or reported an error; `error.log` then holds the end of its log.
     """
 
-    def __init__(self, back_end: str | None = None) -> None:
+    def __init__(self, back_end: str | None = None, *, huge_pages: bool = False) -> None:
         command = [sys.executable, "-m", "baselines.llamacpp_worker", str(libraries(LLAMACPP))]
         root = str(Path(__file__).resolve().parent.parent)
         paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -127,6 +130,9 @@ class LlamaCpp:
             "OPENBLAS_NUM_THREADS": "1",
             "OMP_NUM_THREADS": "1",
         }
+        if huge_pages:
+            tunables = [*filter(None, [os.environ.get("GLIBC_TUNABLES")]), "glibc.malloc.hugetlb=1"]
+            environment["GLIBC_TUNABLES"] = ":".join(tunables)
         worker = command if back_end is None else [*command, back_end]
         self._worker = WorkerProcess(LLAMACPP, worker, environment, _START_TIMEOUT_S)
 

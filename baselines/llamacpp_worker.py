@@ -212,6 +212,7 @@ class Engine:
             "repack_allowed": settings.repack,
             "repack_mib": buffers.get("CPU_REPACK", 0.0),
             "buffers_mib": buffers,
+            "huge_pages_mib": _huge_pages_mib(),
             "mmap": "load_mode = mmap" in self._load_log,
             "flash_attention_asked": settings.flash_attention,
             "flash_attention": _flash_attention(self._load_log),
@@ -356,6 +357,16 @@ class Engine:
 def _tasks() -> set[int]:
     """Ids of this process's threads; the first thread's is the process id."""
     return {int(task.name) for task in Path("/proc/self/task").iterdir()}
+
+
+def _huge_pages_mib() -> float | None:
+    """Memory of this process on huge pages, MiB; None where the kernel does not say."""
+    try:
+        text = Path("/proc/self/smaps_rollup").read_text()
+    except OSError:
+        return None
+    found = re.search(r"AnonHugePages: +(\d+) kB", text)
+    return None if found is None else int(found[1]) / 1024
 
 
 def _flash_attention(log: str) -> bool | None:

@@ -137,8 +137,10 @@ def _opponents(
 ) -> Iterator[list[Opponent]]:
     """llama.cpp with its best settings, and once more with repacking off where repacking did anything."""
     cpus = session.worker_cpus
+    # Both on huge pages or neither: they are worth more than many a kernel.
+    huge = session.option(Option.RESIDENCY) != Residency.MMAP
     with ExitStack() as stack:
-        baseline = stack.enter_context(LlamaCpp())
+        baseline = stack.enter_context(LlamaCpp(huge_pages=huge))
         tries = tuning.candidates(session.threads, sweep)
         say(f"{LLAMACPP}: trying {len(tries)} settings")
         tried = tuning.tune(baseline, gguf, tries, cpus, course)
@@ -146,7 +148,7 @@ def _opponents(
         tuning.load(baseline, gguf, best, cpus, course.context)
         loaded = {LLAMACPP: baseline}
         if baseline.info().repack_mib > 0:
-            loaded[REPACK_OFF] = stack.enter_context(LlamaCpp())
+            loaded[REPACK_OFF] = stack.enter_context(LlamaCpp(huge_pages=huge))
             tuning.load(loaded[REPACK_OFF], gguf, best, cpus, course.context, repack=False)
         say("comparing the logits of both engines")
         options = {**EXACT, "threads": session.threads, "context": session.context}

@@ -319,3 +319,14 @@ def test_it_lets_go_of_a_mapping_only(baseline: LlamaCpp, tiny: Path) -> None:
     baseline.load(tiny, 1, repack=False, mmap=False, context=64)
     with pytest.raises(BaselineError, match="is not mapped"):
         baseline.let_go(readahead=False)
+
+
+def test_repacked_weights_lie_on_huge_pages_when_asked(llamacpp_installed: None, tmp_path: Path) -> None:
+    path = LlamaGguf(d_model=1024, hidden=4096).write(tmp_path / "wide.gguf")
+    with LlamaCpp(huge_pages=True) as huge:
+        huge.load(path, 1, context=64)
+        told = huge.info()
+    setting = Path("/sys/kernel/mm/transparent_hugepage/enabled").read_text()
+    if "[never]" in setting or told.repack_mib < 4 or told.huge_pages_mib is None:
+        pytest.skip("no huge pages, or nothing repacked")
+    assert told.huge_pages_mib >= 2

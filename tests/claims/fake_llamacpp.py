@@ -30,7 +30,8 @@ class FakeLlamaCpp:
     loads: list[dict[str, Any]] = []
     slept = 0
 
-    def __init__(self) -> None:
+    def __init__(self, *, huge_pages: bool = False) -> None:
+        self._huge_pages_mib = 1.0 if huge_pages else 0.0
         self._model: Model | None = None
         self._session: Session | None = None
         self.pid = NO_PROCESS
@@ -103,6 +104,7 @@ class FakeLlamaCpp:
             repack_allowed=settings["repack"],
             repack_mib=self.repack_mib if settings["repack"] else 0.0,
             buffers_mib={},
+            huge_pages_mib=self._huge_pages_mib,
             mmap=True,
             flash_attention_asked=settings["flash_attention"],
             flash_attention=settings["flash_attention"],

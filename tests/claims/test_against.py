@@ -72,6 +72,14 @@ def test_copied_weights_lie_on_huge_pages(model: Model, asked: list[tuple[int, b
     assert asked == [(1, True)]
 
 
+@pytest.mark.parametrize(("residency", "huge_mib"), [("copy", 1.0), ("mmap", 0.0)])
+def test_both_engines_get_the_same_pages(
+    gguf: Path, model: Model, fake: type[Fake], asked: list[tuple[int, bool]], residency: str, huge_mib: float
+) -> None:
+    found = measure(model, replace(REQUEST, options={"residency": residency}), 1, gguf)
+    assert found.rows[1].settings["huge_pages_mib"] == huge_mib
+
+
 def test_rows_and_ratios_beside_another_engine(
     model: Model, gguf: Path, fake: type[Fake], asked: list[tuple[int, bool]]
 ) -> None:
