@@ -37,7 +37,9 @@ def convert(
     rotary embeddings, sliding windows, shared experts ...) is refused by name, and so is a .cflow model that
     no GGUF architecture describes. The tokenizer is carried along into .cflow, but not back.
     """
-    if target.suffix == ".gguf":
+    if target.suffix.lower() == ".gguf":
+        if source.suffix.lower() == ".gguf":
+            raise UsageError(f"{source} and {target}: both are GGUF, one must be .cflow")
         options = {"--quantize": quantize, "--tile-rows": tile_rows, "--tile-cols": tile_cols}
         given = [name for name, value in options.items() if value is not None]
         if given:

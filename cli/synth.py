@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from cli.console import JsonOption, mb, message, print_json, progress_bar
+from cli.console import JsonOption, UsageError, mb, message, print_json, progress_bar
 from engine.export_gguf import Export, architecture_of, export
 from engine.geometry import Geometry
 from engine.synth import synthesise
@@ -31,7 +31,10 @@ def synth(
     "dense_246m,qk_norm=1" qwen3, "moe_399m,qk_norm=1" qwen3moe.
     """
     shape = Geometry.parse(geometry)
+    if target.suffix.lower() == ".gguf":
+        raise UsageError(f"{target} is written as .cflow; a GGUF file is named by --gguf")
     if gguf is not None:
+        _check_gguf(gguf)
         what = f"--gguf with --geometry {geometry}"
         architecture_of(shape.hyperparameters(tile_rows, tile_cols), shape.qkv_bias, shape.qk_norm, what)
     name = geometry if "=" not in geometry else ""
@@ -69,6 +72,14 @@ def synth(
             f"{gguf}: architecture {exported.architecture}, {exported.tensors} tensors, "
             f"{mb(exported.file_bytes)}, {mb(exported.file_bytes / exported.elapsed_ns * 1e9)}/s"
         )
+
+
+def _check_gguf(path: Path) -> None:
+    """Before anything is written: what takes minutes must not fail at its end, nor replace the model."""
+    if path.suffix.lower() != ".gguf":
+        raise UsageError(f"--gguf is {path}, must end in .gguf")
+    if path.is_dir() or not path.parent.is_dir():
+        raise UsageError(f"--gguf is {path}, must be a file in a folder that exists")
 
 
 def _export(source: Path, target: Path) -> Export:

@@ -135,7 +135,7 @@ def test_convert_to_gguf_refuses_and_leaves_nothing(cflow: Cflow, tmp_path: Path
     assert "--quantize, --tile-cols: a GGUF file takes the blocks" in outcome.err
     outcome = cflow("convert", LlamaGguf().write(tmp_path / "s.gguf"), target)
     assert outcome.code == 2
-    assert "s.gguf: magic is" in outcome.err
+    assert "both are GGUF" in outcome.err
     assert not target.exists()
 
 
@@ -199,3 +199,29 @@ def test_inspect_verify_finds_a_flipped_bit(cflow: Cflow, moe: Path, tmp_path: P
     outcome = cflow("inspect", bad, "--verify")
     assert outcome.code == 2
     assert entry.spec.name in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("target", "gguf", "fault"),
+    [
+        ("m.cflow", "m.cflow", "must end in .gguf"),
+        ("m.cflow", "absent/m.gguf", "a folder that exists"),
+        ("m.gguf", "n.gguf", "is written as .cflow"),
+    ],
+)
+def test_synth_looks_at_both_targets_before_it_writes(
+    cflow: Cflow, tmp_path: Path, target: str, gguf: str, fault: str
+) -> None:
+    outcome = cflow("synth", tmp_path / target, "--geometry", "tiny_dense", "--gguf", tmp_path / gguf)
+    assert outcome.code == 2
+    assert fault in outcome.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_convert_tells_gguf_by_any_case(cflow: Cflow, tmp_path: Path) -> None:
+    source, target = tmp_path / "m.cflow", tmp_path / "m.GGUF"
+    assert cflow("synth", source, "--geometry", "tiny_dense").code == 0
+    assert cflow("convert", source, target).code == 0
+    assert target.read_bytes()[:4] == b"GGUF"
+    outcome = cflow("convert", target, tmp_path / "n.gguf")
+    assert (outcome.code, "both are GGUF" in outcome.err) == (2, True)
