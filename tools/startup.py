@@ -19,11 +19,13 @@ from functools import partial
 from pathlib import Path
 
 from claims.arms import read_whole
+from engine.errors import CflowError
 from engine.model import Model
 from engine.probes import Pool
 from engine.session import Session
 from engine.topology import read_topology
 from harness.cachestate import evict
+from harness.errors import HarnessError
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,7 @@ def one_round(path: Path, pool: Pool, prepare: Callable[[Path], object], order: 
 
 
 def main() -> None:
+    """Parses the arguments and prints the medians."""
     parser = argparse.ArgumentParser(prog="python -m tools.startup", description=__doc__.partition("\n")[0])
     parser.add_argument("model", type=Path)
     parser.add_argument("--threads", type=int, default=read_topology().threads)
@@ -79,6 +82,15 @@ def main() -> None:
     parser.add_argument("--warm", action="store_true", help="leave the file in the page cache")
     parser.add_argument("--rest", type=float, default=0.0, metavar="S", help="seconds before each part")
     arguments = parser.parse_args()
+    if arguments.rounds < 1 or arguments.rest < 0:
+        parser.error("--rounds must be at least 1, --rest at least 0")
+    try:
+        _report(arguments)
+    except (CflowError, HarnessError, OSError) as error:
+        parser.error(str(error))
+
+
+def _report(arguments: argparse.Namespace) -> None:
     size_bytes = arguments.model.stat().st_size
     # What an open model has touched, its front, stays in memory.
     prepare = read_whole if arguments.warm else partial(evict, allowed_share=1.0)

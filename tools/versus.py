@@ -42,7 +42,11 @@ def parse_way(text: str) -> Way:
     if library and not Path(library).is_file():
         raise ArgumentError(f"{text}: {library} is not a file")
     pairs = [] if options in ("", "-") else options.split(",")
-    return Way(text, parse_options(pairs), Path(library) if library else None)
+    parsed = parse_options(pairs)
+    for name, option in (("threads", "--threads"), ("context", "--tokens")):
+        if name in parsed:
+            raise ArgumentError(f"{text}: {name} is set by {option}")
+    return Way(text, parsed, Path(library) if library else None)
 
 
 @contextmanager

@@ -58,3 +58,9 @@ def test_every_way_runs_on_its_own_library(tmp_path: Path) -> None:
     with arm_of(parse_way(f"-@{library}"), model, 1, 4) as other, arm_of(parse_way("-"), model, 1, 4) as own:
         assert lib() is ordinary
         assert other.run().digest == own.run().digest == own.expected_digest
+
+
+@pytest.mark.parametrize("option", ["threads=2", "context=8"])
+def test_what_all_ways_share_is_no_way(option: str) -> None:
+    with pytest.raises(ArgumentError, match="is set by --"):
+        parse_way(option)
