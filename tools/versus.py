@@ -19,6 +19,7 @@ from claims.run import SEED
 from claims.speed import ratio, time_ratio
 from claims.timing import open_bench, progress_line
 from engine.errors import ArgumentError, CflowError
+from engine.kernels import threads_default
 from engine.model import Model
 from engine.native import other_library
 from engine.session import OptionValue, Session, parse_options
@@ -47,6 +48,15 @@ def parse_way(text: str) -> Way:
         if name in parsed:
             raise ArgumentError(f"{text}: {name} is set by {option}")
     return Way(text, parsed, Path(library) if library else None)
+
+
+def thread_counts(text: str) -> list[int]:
+    """Numbers from "1,2". Raises ArgumentError: no number, or more workers than cores: that voids all rounds."""
+    most = threads_default()
+    counts = [int(part) if part.isdecimal() else 0 for part in text.split(",")]
+    if not all(1 <= count <= most for count in counts):
+        raise ArgumentError(f"--threads is {text!r}, must be numbers from 1 to {most}, separated by commas")
+    return counts
 
 
 @contextmanager
@@ -113,8 +123,12 @@ def main() -> None:
         ways = [parse_way(text) for text in arguments.ways]
         if len(ways) < 2 or len({way.text for way in ways}) != len(ways):
             raise ArgumentError("two ways or more, all different, are needed")
+        counts = thread_counts(arguments.threads)
+        for name in ("tokens", "rounds"):
+            if getattr(arguments, name) < 1:
+                raise ArgumentError(f"--{name} is {getattr(arguments, name)}, must be at least 1")
         read_whole(arguments.model)
-        for threads in [int(count) for count in arguments.threads.split(",")]:
+        for threads in counts:
             for line in compare(arguments.model, ways, threads, arguments.tokens, arguments.rounds):
                 print(line, flush=True)
     except (CflowError, OSError, ValueError) as error:

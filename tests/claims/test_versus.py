@@ -13,7 +13,7 @@ from engine.native import lib, library_candidates
 from tests.claims.fake_bench import opener
 from tests.engine.models import write_random_model
 from tools import versus
-from tools.versus import Way, arm_of, compare, parse_way
+from tools.versus import Way, arm_of, compare, parse_way, thread_counts
 
 
 def test_ways(tmp_path: Path) -> None:
@@ -64,3 +64,10 @@ def test_every_way_runs_on_its_own_library(tmp_path: Path) -> None:
 def test_what_all_ways_share_is_no_way(option: str) -> None:
     with pytest.raises(ArgumentError, match="is set by --"):
         parse_way(option)
+
+
+def test_thread_counts() -> None:
+    assert thread_counts("1") == [1]
+    for wrong in ("0", "a", "1,", "-1", "100000"):
+        with pytest.raises(ArgumentError, match="must be numbers from 1 to"):
+            thread_counts(wrong)
