@@ -51,7 +51,10 @@ def parse_way(text: str) -> Way:
 
 
 def thread_counts(text: str) -> list[int]:
-    """Numbers from "1,2". Raises ArgumentError: no number, or more workers than cores: that voids all rounds."""
+    """Numbers from "1,2".
+
+    Raises ArgumentError: no number, or more workers than cores, which voids all rounds.
+    """
     most = threads_default()
     counts = [int(part) if part.isdecimal() else 0 for part in text.split(",")]
     if not all(1 <= count <= most for count in counts):
