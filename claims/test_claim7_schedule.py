@@ -38,8 +38,8 @@ ARCHITECTURES = ("arch1", COMBINED, "arch2_4_sync", "arch3", "arch4", "arch5")
 LAW = "sum over layers of max(attention, dense / (dd + 1), top-k experts / (de + 1)); MiB = 2^20 bytes"
 LAYER_COUNTERS = ("attention_bytes", "dense_bytes", "expert_bytes")
 # The largest model that a profile has time for; its weights exceed the cache of most machines.
-TIMED_GEOMETRY = {"smoke": COMBINED, "quick": COMBINED, "full": "arch2_4_8k_4l", "paper": "arch2_4_8k_16l"}
-TIMED_TOKENS = {"smoke": 8, "quick": 24, "full": 2, "paper": 1}
+TIMED_GEOMETRY = {"quick": COMBINED, "full": "arch2_4_8k_4l", "paper": "arch2_4_8k_16l"}
+TIMED_TOKENS = {"quick": 24, "full": 2, "paper": 1}
 
 
 def _law_evidence(geometry: Geometry, folder: Path, cost: Cost) -> Derived:
