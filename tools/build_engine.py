@@ -28,6 +28,7 @@ def build_engine(
     source_dir: Path = ROOT,
     compiler: str | None = None,
     target: str | None = None,
+    fresh: bool = True,
     configure_only: bool = False,
 ) -> Path:
     """Configure and build the engine; return the path of the shared library.
@@ -36,15 +37,20 @@ def build_engine(
     options: CMake variables, e.g. {"CFLOW_MUTANT": "read_all_experts"}.
     compiler: a C compiler by name or path; by default CMake chooses (environment variable CC).
     target: all that is built, e.g. "cflow", the library without the recording one.
+    fresh: False keeps the objects of an earlier build with the same compiler in that folder; with Ninja only
+        what the options change is compiled.
     Raises BuildError.
     """
     cmake = shutil.which("cmake")
     if cmake is None:
         raise BuildError("cmake is not installed (Debian, Ubuntu: apt install cmake)")
-    configure = [cmake, "-S", str(source_dir), "-B", str(build_dir), "--fresh"]
+    configure = [cmake, "-S", str(source_dir), "-B", str(build_dir)]
+    configure.append("--fresh" if fresh else "-UCFLOW_*")
     configure += [f"-D{name}={value}" for name, value in (options or {}).items()]
     if compiler is not None:
         configure.append(f"-DCMAKE_C_COMPILER={compiler}")
+    if shutil.which("ninja") is not None:
+        configure.append("-GNinja")
     _run(configure)
     if not configure_only:
         build = [cmake, "--build", str(build_dir), "--parallel", str(len(os.sched_getaffinity(0)))]

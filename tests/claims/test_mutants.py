@@ -60,11 +60,17 @@ def test_the_right_engine_is_supported(tmp_path: Path) -> None:
     assert found["7.path"] == ("REFUTED", pytest.approx(4 / 3))
 
 
+@pytest.fixture(scope="module")
+def build_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One for all mutants: most of their sources are the same."""
+    return tmp_path_factory.mktemp("mutants") / "build"
+
+
 @pytest.mark.parametrize("mutant", MUTANTS)
-def test_mutant_is_caught(tmp_path: Path, mutant: str) -> None:
+def test_mutant_is_caught(tmp_path: Path, build_dir: Path, mutant: str) -> None:
     turned, untouched = MUTANTS[mutant]
     target = None if mutant in RECORDED else "cflow"
-    library = build_engine(tmp_path / "build", {"CFLOW_MUTANT": mutant}, target=target)
+    library = build_engine(build_dir, {"CFLOW_MUTANT": mutant}, target=target, fresh=False)
     found = measured(tmp_path / "run", (*turned, *untouched), library)
     for name in turned:
         assert found[name][0] == "REFUTED", name

@@ -79,6 +79,9 @@ def test_simde_emulates_avx512_on_avx2(tmp_path: Path) -> None:
 def test_mutant_defines_its_macro_and_its_name(tmp_path: Path) -> None:
     flags = compile_flags(tmp_path, {"CFLOW_MUTANT": "drop_last_columns"})
     assert {"-DCFLOW_MUTANT_DROP_LAST_COLUMNS", '-DCFLOW_MUTANT="drop_last_columns"'} <= set(flags["error.c"])
+    narrow = compile_flags(tmp_path, {"CFLOW_MUTANT": "unfused"})
+    assert "-DCFLOW_MUTANT_UNFUSED" in narrow["exec_matrix.c"]
+    assert [flag for flag in narrow["plan.c"] if "MUTANT" in flag] == [], "it would be compiled for nothing"
     plain = compile_flags(tmp_path, {})
     assert [flag for flag in plain["error.c"] if "MUTANT" in flag] == [], (
         "options must not outlive their build"
