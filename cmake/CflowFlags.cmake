@@ -96,10 +96,12 @@ if(CFLOW_MUTANT)
 endif()
 
 # Kernels, what tells them apart by piece, and where they record to: compiled with and without CFLOW_RECORD.
-set(CFLOW_SOURCES_TWICE ${CFLOW_SOURCES})
-list(FILTER CFLOW_SOURCES_TWICE INCLUDE REGEX "/(kernels_[a-z0-9]+|exec_matrix|exec_batch_matrix|record)\\.c$")
+set(CFLOW_SOURCES_RECORDED ${CFLOW_SOURCES})
+list(FILTER CFLOW_SOURCES_RECORDED INCLUDE REGEX "/(kernels_[a-z0-9]+|exec_matrix|exec_batch_matrix|record)\\.c$")
+# What takes the results of reads, and what spoils them: with and without CFLOW_FAULTS.
+set(CFLOW_SOURCES_FAULTY engine/src/fault.c engine/src/reader.c)
 set(CFLOW_SOURCES_COMMON ${CFLOW_SOURCES})
-list(REMOVE_ITEM CFLOW_SOURCES_COMMON ${CFLOW_SOURCES_TWICE})
+list(REMOVE_ITEM CFLOW_SOURCES_COMMON ${CFLOW_SOURCES_RECORDED} ${CFLOW_SOURCES_FAULTY})
 
 # What cflow_build_info() returns, in front of the mutant's name.
 set(info ${CMAKE_C_COMPILER_ID} ${CMAKE_C_COMPILER_VERSION} ${CMAKE_C_FLAGS} ${optimisation} ${base_flags})

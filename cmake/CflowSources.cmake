@@ -12,6 +12,7 @@ set(CFLOW_SOURCES
     engine/src/exec_batch_memory.c
     engine/src/exec_matrix.c
     engine/src/exec_vector.c
+    engine/src/fault.c
     engine/src/fill.c
     engine/src/forward.c
     engine/src/gemm.c
@@ -30,6 +31,10 @@ set(CFLOW_SOURCES
     engine/src/probe.c
     engine/src/quantize.c
     engine/src/quota.c
+    engine/src/reader.c
+    engine/src/reader_create.c
+    engine/src/reader_threads.c
+    engine/src/reader_uring.c
     engine/src/record.c
     engine/src/residency.c
     engine/src/row.c

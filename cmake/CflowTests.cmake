@@ -1,10 +1,14 @@
-# Native tests: every tests/c/*.c is one program that exits 0 when it passes.
+# Native tests: every tests/c/*.c is one program that exits 0 when it passes. In those named *_faults reads fail on purpose.
 file(GLOB test_sources CONFIGURE_DEPENDS tests/c/*.c)
 foreach(source IN LISTS test_sources)
     cmake_path(GET source STEM name)
     add_executable(${name} ${source})
     target_include_directories(${name} PRIVATE engine/src)
-    target_link_libraries(${name} PRIVATE cflow_common_objects cflow_kernel_objects)
+    set(reader cflow_reader_objects)
+    if(name MATCHES "_faults$")
+        set(reader cflow_faulty_objects)
+    endif()
+    target_link_libraries(${name} PRIVATE cflow_common_objects cflow_kernel_objects ${reader})
     target_compile_options(${name} PRIVATE -O1 -g)
     add_test(NAME ${name} COMMAND ${name})
     set_tests_properties(${name} PROPERTIES TIMEOUT 600)

@@ -165,6 +165,21 @@ class Prefetch(IntEnum):
     NTA = 4
 
 
+class Reader(IntEnum):
+    """What reads a file beside the computation."""
+
+    AUTO = 0
+    IO_URING = 1
+    THREADS = 2
+
+
+class ReadPath(IntEnum):
+    """Past the page cache or through it."""
+
+    DIRECT = 0
+    BUFFERED = 1
+
+
 class Option(IntEnum):
     """Session options; the keyword names of `engine.Session` are these in lower case."""
 
@@ -277,6 +292,18 @@ class AccessField(IntEnum):
     MISSES = 2
 
 
+class Fault(IntEnum):
+    """What goes wrong with a read of `libcflow_fault`."""
+
+    NONE = 0
+    SHORT = 1
+    ERROR = 2
+    AGAIN = 3
+    INTERRUPTED = 4
+    DELAY = 5
+    END = 6
+
+
 class TopologyField(IntEnum):
     """Fields of `cflow_topology`."""
 
@@ -303,6 +330,8 @@ ENUMS: dict[str, tuple[str, type[IntEnum]]] = {
     "cflow_residency": ("CFLOW_RESIDENCY_", Residency),
     "cflow_layout": ("CFLOW_LAYOUT_", Layout),
     "cflow_prefetch": ("CFLOW_PREFETCH_", Prefetch),
+    "cflow_reader": ("CFLOW_READER_", Reader),
+    "cflow_read_path": ("CFLOW_READ_PATH_", ReadPath),
     "cflow_option": ("CFLOW_OPTION_", Option),
     "cflow_topology_field": ("CFLOW_TOPOLOGY_", TopologyField),
     "cflow_counter": ("CFLOW_COUNTER_", Counter),
@@ -312,4 +341,5 @@ ENUMS: dict[str, tuple[str, type[IntEnum]]] = {
     "cflow_kernel_field": ("CFLOW_KERNEL_", KernelField),
     "cflow_access_kind": ("CFLOW_ACCESS_", AccessKind),
     "cflow_access_field": ("CFLOW_ACCESS_FIELD_", AccessField),
+    "cflow_fault": ("CFLOW_FAULT_", Fault),
 }

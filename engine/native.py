@@ -40,6 +40,7 @@ ABI_VERSION = 1
 _SUFFIX = ".dylib" if sys.platform == "darwin" else ".so"
 LIBRARY_NAME = f"libcflow{_SUFFIX}"
 RECORDING_LIBRARY_NAME = f"libcflow_record{_SUFFIX}"
+FAULT_LIBRARY_NAME = f"libcflow_fault{_SUFFIX}"
 DRIVER_NAME = "cflow_gemv_driver"
 ENVIRONMENT_VARIABLE = "CFLOW_LIBRARY"
 BUILD_COMMAND = "cmake -S . -B build -DCMAKE_BUILD_TYPE=Release && cmake --build build"
@@ -188,6 +189,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "cflow_cache_run": (c_int, [_cache, _u64p, c_size_t]),
     "cflow_cache_counts": (c_int, [_cache, c_int, _u64p]),
     "cflow_record_to": (c_int, [_cache]),
+    "cflow_fault_set": (c_int, [c_int, c_uint64, c_uint64]),
     "cflow_hash_create": (c_int, [POINTER(_hash)]),
     "cflow_hash_destroy": (None, [_hash]),
     "cflow_hash_update": (c_int, [_hash, c_void_p, c_uint64]),
@@ -261,6 +263,11 @@ def _recording_library() -> ctypes.CDLL:
     return load([built_beside_library(RECORDING_LIBRARY_NAME)])
 
 
+@cache
+def _fault_library() -> ctypes.CDLL:
+    return load([built_beside_library(FAULT_LIBRARY_NAME)])
+
+
 _IN_USE: ContextVar[ctypes.CDLL | None] = ContextVar("library in use", default=None)
 
 
@@ -277,6 +284,13 @@ def recording_library() -> Iterator[None]:
     sanitizers included: it lies beside it. Raises LibraryError when it does not.
     """
     with _in_use(_recording_library()):
+        yield
+
+
+@contextmanager
+def fault_library() -> Iterator[None]:
+    """As `recording_library()`, on the library whose reads fail where `engine.faults` says so."""
+    with _in_use(_fault_library()):
         yield
 
 

@@ -288,6 +288,21 @@ typedef enum cflow_prefetch {
     CFLOW_PREFETCH_NTA = 4
 } cflow_prefetch;
 
+/* What reads a file beside the computation. */
+typedef enum cflow_reader {
+    CFLOW_READER_AUTO = 0,     /* io_uring, or threads where it is refused */
+    CFLOW_READER_IO_URING = 1, /* UNSUPPORTED where it is refused */
+    CFLOW_READER_THREADS = 2,
+    CFLOW_READER_COUNT = 3
+} cflow_reader;
+
+typedef enum cflow_read_path {
+    CFLOW_READ_PATH_DIRECT = 0,   /* past the page cache (O_DIRECT); resolves to buffered where that is refused or means
+                                     nothing: tmpfs, FUSE */
+    CFLOW_READ_PATH_BUFFERED = 1, /* through the page cache */
+    CFLOW_READ_PATH_COUNT = 2
+} cflow_read_path;
+
 typedef enum cflow_option {
     CFLOW_OPTION_ISA = 0,     /* cflow_isa; default cflow_isa_default() */
     CFLOW_OPTION_THREADS = 1, /* 1 .. 256; default cflow_threads_default() */
@@ -618,6 +633,26 @@ CFLOW_API int cflow_cache_counts(const cflow_cache *cache, int piece,
  * Only in libcflow_record, whose kernels are the same source compiled with recording loads: else CFLOW_ERR_UNSUPPORTED.
  */
 CFLOW_API int cflow_record_to(cflow_cache *cache);
+
+/* ---- faults of the device ---------------------------------------------------------------------------------------- */
+
+typedef enum cflow_fault {
+    CFLOW_FAULT_NONE = 0,
+    CFLOW_FAULT_SHORT = 1,       /* half of the bytes */
+    CFLOW_FAULT_ERROR = 2,       /* EIO */
+    CFLOW_FAULT_AGAIN = 3,       /* EAGAIN */
+    CFLOW_FAULT_INTERRUPTED = 4, /* EINTR */
+    CFLOW_FAULT_DELAY = 5,       /* held back for 50 ms before the device hears of it */
+    CFLOW_FAULT_END = 6,         /* the file ends here */
+    CFLOW_FAULT_COUNT = 7
+} cflow_fault;
+
+/*
+ * From now on, of the reads of all readers in this process: `after` go well, then `count` (UINT64_MAX: all) fail, the
+ * rest goes well. A read is one request of the device; the second try of one counts again.
+ * Only in libcflow_fault, which is the same source with this in the reader: else CFLOW_ERR_UNSUPPORTED.
+ */
+CFLOW_API int cflow_fault_set(int kind, uint64_t after, uint64_t count);
 
 /* ---- data for synthetic models ---------------------------------------------------------------------------------- */
 

@@ -1,0 +1,47 @@
+/* reader_state.h - what a reader consists of; reader_create.c makes it, reader.c works with it. */
+#ifndef CF_READER_STATE_H
+#define CF_READER_STATE_H
+
+#include "reader.h"
+#include "reader_back.h"
+
+enum {
+    CF_REQUESTS = 1024, /* handed to the device at once; what goes beyond them waits for a later call */
+    CF_WHAT_BYTES = 64,
+    CF_NO_TICKET = -1
+};
+
+/* One cf_reader_issue(). */
+typedef struct ticket {
+    enum { FREE, TAKEN, ABANDONED } state;
+    uint64_t next, end;  /* bytes that no request was made for yet; `end` is aligned */
+    uint64_t wanted_end; /* of the bytes that have to come */
+    uint64_t begin;
+    uint8_t *buffer;   /* its first byte is that at `begin` */
+    uint32_t requests; /* made and not over */
+    uint64_t due_ns;   /* of the emulated device; 0 = none */
+    int failure;       /* errno or FILE_ENDED of the first request that failed; 0 = none */
+    uint64_t failed_offset, failed_bytes;
+    int64_t later; /* next in the queue of those with bytes that no request was made for */
+    char what[CF_WHAT_BYTES];
+} ticket;
+
+struct cf_reader {
+    int fd;
+    int kind, path;
+    cf_reader_options options;
+    uint64_t file_bytes;
+    char *name;
+    cf_back back;
+    ticket *tickets; /* [options.reads] */
+    cf_request *requests;
+    cf_request *unused, *held; /* lists */
+    int64_t first_later, last_later;
+    uint32_t under_way; /* tickets with a read that is not over */
+    int draining;
+    uint64_t server_free_ns; /* when the emulated device has done all that was asked of it */
+    uint64_t busy_since_ns, busy_until_ns;
+    cf_reader_totals totals;
+};
+
+#endif
