@@ -11,7 +11,9 @@ set(CFLOW_SOURCES
     engine/src/exec_batch_matrix.c
     engine/src/exec_batch_memory.c
     engine/src/exec_matrix.c
+    engine/src/exec_routed.c
     engine/src/exec_vector.c
+    engine/src/experts.c
     engine/src/fault.c
     engine/src/fill.c
     engine/src/forward.c
@@ -41,7 +43,9 @@ set(CFLOW_SOURCES
     engine/src/sample.c
     engine/src/schedule.c
     engine/src/session.c
+    engine/src/spans.c
     engine/src/startup.c
+    engine/src/storage.c
     engine/src/tiles.c
     engine/src/topology.c
     engine/src/vector.c

@@ -146,6 +146,29 @@ class Residency(IntEnum):
 
     MMAP = 0
     COPY = 1
+    DIRECT = 2
+
+
+class ExpertReads(IntEnum):
+    """When the read of a chosen expert is issued."""
+
+    STAGED = 0
+    SYNC = 1
+
+
+class Verify(IntEnum):
+    """When an expert that was read is compared with its hash."""
+
+    FIRST = 0
+    ALWAYS = 1
+    NEVER = 2
+
+
+class ExpertAdvice(IntEnum):
+    """What the kernel is told of the chosen experts."""
+
+    NONE = 0
+    WILLNEED = 1
 
 
 class Layout(IntEnum):
@@ -201,6 +224,15 @@ class Option(IntEnum):
     READ_ALL_EXPERTS = 15
     READ_STREAMS = 16
     PROMPT_BATCH = 17
+    EXPERT_READS = 18
+    READER = 19
+    READ_PATH = 20
+    READ_BYTES = 21
+    READ_RATE = 22
+    VERIFY = 23
+    RAM_BUDGET = 24
+    EXPERT_ADVICE = 25
+    STREAM_BYTES = 26
 
 
 class Counter(IntEnum):
@@ -225,6 +257,9 @@ class Counter(IntEnum):
     PHASES = 16
     IO_WAIT_NS = 17
     DEVICE_BYTES = 18
+    ASKED_BYTES = 19
+    READ_NS = 20
+    EXPERT_HITS = 21
 
 
 class PieceKind(IntEnum):
@@ -328,6 +363,9 @@ ENUMS: dict[str, tuple[str, type[IntEnum]]] = {
     "cflow_tensor_field": ("CFLOW_TENSOR_", TensorField),
     "cflow_advice": ("CFLOW_ADVICE_", Advice),
     "cflow_residency": ("CFLOW_RESIDENCY_", Residency),
+    "cflow_expert_reads": ("CFLOW_EXPERT_READS_", ExpertReads),
+    "cflow_verify": ("CFLOW_VERIFY_", Verify),
+    "cflow_expert_advice": ("CFLOW_EXPERT_ADVICE_", ExpertAdvice),
     "cflow_layout": ("CFLOW_LAYOUT_", Layout),
     "cflow_prefetch": ("CFLOW_PREFETCH_", Prefetch),
     "cflow_reader": ("CFLOW_READER_", Reader),

@@ -15,6 +15,8 @@ import numpy.typing as npt
 
 from engine.enums import (
     Architecture,
+    ExpertAdvice,
+    ExpertReads,
     Isa,
     Layout,
     Option,
@@ -22,10 +24,13 @@ from engine.enums import (
     PieceField,
     PieceKind,
     Prefetch,
+    Reader,
+    ReadPath,
     Residency,
     Route,
     Status,
     Stream,
+    Verify,
 )
 from engine.enums import Counter as CounterIndex
 from engine.errors import ArgumentError
@@ -40,6 +45,11 @@ _WORDS: dict[Option, type[IntEnum]] = {
     Option.RESIDENCY: Residency,
     Option.PREFETCH_HINT: Prefetch,
     Option.ROUTE: Route,
+    Option.EXPERT_READS: ExpertReads,
+    Option.READER: Reader,
+    Option.READ_PATH: ReadPath,
+    Option.VERIFY: Verify,
+    Option.EXPERT_ADVICE: ExpertAdvice,
 }
 _HEAD_LAYER = (1 << 64) - 1
 _RECORD_FIELDS = 4
@@ -79,7 +89,7 @@ class Session:
 
     Options are keywords with the names of `engine.enums.Option` in lower case; the enumerated ones also take
     the word (`isa="avx2"`, `residency="copy"`, `layout="row_major"`, `prefetch_hint="none"`,
-    `route="pre_dense"`). One thread at a time may use a session.
+    `route="pre_dense"`, `expert_reads="sync"`). One thread at a time may use a session.
     """
 
     def __init__(self, model: Model, **options: OptionValue) -> None:
@@ -216,6 +226,26 @@ class Session:
             pointer("ns", elapsed, np.uint64, n),
         )
         return tokens, elapsed
+
+    def read_experts(self, experts: npt.NDArray[np.int32]) -> int:
+        """Reads experts [tokens, layers, experts_per_token] as a token does, without computing; nanoseconds.
+
+        Needs residency `direct`. Raises ArgumentError, FileError, ChecksumError, CancelledError.
+        """
+        shape = (self.model.param(Param.LAYERS), self.model.param(Param.EXPERTS_PER_TOKEN))
+        if experts.ndim != 3 or experts.shape[1:] != shape:
+            raise ArgumentError(
+                f"experts: shape {experts.shape} found, (tokens, {shape[0]}, {shape[1]}) is needed"
+            )
+        elapsed = np.zeros(1, dtype=np.uint64)
+        self._run(
+            self._library.cflow_session_read_experts,
+            self.handle,
+            pointer("experts", experts, np.int32, experts.size),
+            len(experts),
+            pointer("ns", elapsed, np.uint64, 1),
+        )
+        return int(elapsed[0])
 
     def logits(self) -> npt.NDArray[np.float32]:
         """Logits of the last token, float32 [vocab]."""

@@ -269,10 +269,33 @@ CFLOW_API int cflow_model_verify(const cflow_model *model, const volatile int *c
 /* ---- sessions ------------------------------------------------------------------------------------------------- */
 
 typedef enum cflow_residency {
-    CFLOW_RESIDENCY_MMAP = 0, /* weights are read from the page cache through the mapping */
-    CFLOW_RESIDENCY_COPY = 1  /* weights are copied to anonymous memory (transparent huge pages), first touched by the
-                                 NUMA node that will read them, and verified against their hashes */
+    CFLOW_RESIDENCY_MMAP = 0,  /* weights are read from the page cache through the mapping */
+    CFLOW_RESIDENCY_COPY = 1,  /* weights are copied to anonymous memory (transparent huge pages), first touched by the
+                                  NUMA node that will read them, and verified against their hashes */
+    CFLOW_RESIDENCY_DIRECT = 2 /* so are all but the experts; those that the router chooses are read from the file, into
+                                  memory of the session, and their matrices come in the last phases that the sums which
+                                  add them allow (cflow_schedule_*). The mapping of the experts is never touched: a model
+                                  may be larger than memory */
 } cflow_residency;
+
+/* Residency direct: when the read of a chosen expert is issued. Nothing else differs, the schedule neither. */
+typedef enum cflow_expert_reads {
+    CFLOW_EXPERT_READS_STAGED = 0, /* when the router has decided */
+    CFLOW_EXPERT_READS_SYNC = 1    /* when the expert is needed */
+} cflow_expert_reads;
+
+/* Residency direct: when an expert that was read is compared with the hash of its blob. */
+typedef enum cflow_verify {
+    CFLOW_VERIFY_FIRST = 0, /* after its first read in this session */
+    CFLOW_VERIFY_ALWAYS = 1,
+    CFLOW_VERIFY_NEVER = 2
+} cflow_verify;
+
+/* Residency mmap: what the kernel is told of the experts that the router has chosen. */
+typedef enum cflow_expert_advice {
+    CFLOW_EXPERT_ADVICE_NONE = 0,
+    CFLOW_EXPERT_ADVICE_WILLNEED = 1 /* MADV_WILLNEED, in calls of at most the device's read_ahead_kb */
+} cflow_expert_advice;
 
 typedef enum cflow_layout {
     CFLOW_LAYOUT_TILED = 0,
@@ -327,8 +350,24 @@ typedef enum cflow_option {
         16, /* tiled only: runs of rows that a worker reads side by side from a matrix, 1 to 4 (default): from memory
                faster than one; 1 = strictly in file order, and fused parts share each activation load instead */
     CFLOW_OPTION_PROMPT_BATCH = 17, /* tokens of a prompt that share each weight load, 1 .. 32; default 32. Same
-                                           results for any value. Row-major: 1 */
-    CFLOW_OPTION_COUNT = 18
+                                           results for any value. Row-major, residency direct: 1 */
+    /* 18 .. 24: residency direct; otherwise reported as their defaults. */
+    CFLOW_OPTION_EXPERT_READS = 18, /* cflow_expert_reads; default staged */
+    CFLOW_OPTION_READER = 19,       /* cflow_reader; default auto, reported as what runs */
+    CFLOW_OPTION_READ_PATH = 20,    /* cflow_read_path; default direct, reported as what runs */
+    CFLOW_OPTION_READ_BYTES = 21,   /* of one request, 4,096 .. 16 MiB, a multiple of 4,096; default 1 MiB */
+    CFLOW_OPTION_READ_RATE =
+        22,                   /* bytes per second of an emulated device, by waiting; 0 (default) = as fast as it is */
+    CFLOW_OPTION_VERIFY = 23, /* cflow_verify; default first */
+    CFLOW_OPTION_RAM_BUDGET =
+        24, /* most bytes of anonymous memory (cflow_session_memory) of the session: what is left of them keeps experts,
+               those used last. 0 (default) = room for the experts in flight alone, each use a read of its own. Too few:
+               CFLOW_ERR_MEMORY, which says how many are needed */
+    CFLOW_OPTION_EXPERT_ADVICE = 25, /* cflow_expert_advice; default none. Residency mmap only */
+    CFLOW_OPTION_STREAM_BYTES =
+        26, /* residency direct: 0 (default) = weights outside the expert bank are copied to memory; else they are read
+               in order of use through a ring of so many bytes */
+    CFLOW_OPTION_COUNT = 27
 } cflow_option;
 
 typedef struct cflow_options cflow_options;
@@ -372,7 +411,7 @@ CFLOW_API int cflow_session_reset(cflow_session *session); /* position 0, KV cac
 CFLOW_API int cflow_session_position(const cflow_session *session, uint32_t *position_out);
 /* CPU that worker `thread` is bound to, as read back from the kernel; -1 when it is not bound to one. */
 CFLOW_API int cflow_session_worker_cpu(const cflow_session *session, int thread, int *cpu_out);
-/* Bytes of anonymous memory that the session holds: KV cache, buffers, copied weights. */
+/* Bytes of anonymous memory that the session holds: KV cache, buffers, copied weights, experts. */
 CFLOW_API int cflow_session_memory(const cflow_session *session, uint64_t *kv_bytes_out, uint64_t *total_bytes_out);
 
 /*
@@ -380,6 +419,8 @@ CFLOW_API int cflow_session_memory(const cflow_session *session, uint64_t *kv_by
  * CFLOW_OPTION_PROMPT_BATCH tokens at once (a chunk) share each load of a weight; results do not depend on it.
  * Errors: CONTEXT before anything is computed when position + n exceeds the context; NONFINITE; CANCELLED; INTERRUPTED.
  * After CANCELLED the position counts the tokens of whole chunks, after NONFINITE those before the one that is named.
+ * With residency direct also IO and CHECKSUM, which name the expert: the position counts the tokens before, and the next
+ * call reads again.
  */
 CFLOW_API int cflow_session_decode(cflow_session *session, const int32_t *tokens, size_t n, float *logits_out);
 /*
@@ -388,6 +429,13 @@ CFLOW_API int cflow_session_decode(cflow_session *session, const int32_t *tokens
  */
 CFLOW_API int cflow_session_generate(cflow_session *session, int32_t token, size_t n, int32_t *tokens_out,
                                      uint64_t *ns_out);
+/*
+ * Residency direct: reads experts without computing, as a token does, in order, those of the next layer issued before the
+ * last ones are waited for. experts: [tokens][layers][experts_per_token]. ns_out: time of it all. Counts in IO_WAIT_NS and
+ * the counters after it. Errors: ARGUMENT; IO, CHECKSUM, CANCELLED, INTERRUPTED as cflow_session_decode.
+ */
+CFLOW_API int cflow_session_read_experts(cflow_session *session, const int32_t *experts, size_t tokens,
+                                         uint64_t *ns_out);
 /* Goes on waiting after CFLOW_ERR_INTERRUPTED; the buffers of the interrupted call must still be valid. */
 CFLOW_API int cflow_session_wait(cflow_session *session);
 /*
@@ -433,11 +481,17 @@ typedef enum cflow_counter {
     CFLOW_COUNTER_HEAD_NS = 13,
     CFLOW_COUNTER_VECTOR_NS = 14,    /* norms, residuals, activation quantisation: replicated on every worker, or
                                       split over them in a chunk */
-    CFLOW_COUNTER_BARRIER_NS = 15,   /* waiting for other workers at the end of a phase */
+    CFLOW_COUNTER_BARRIER_NS = 15,   /* waiting for other workers at the end of a phase, or in front of its experts */
     CFLOW_COUNTER_PHASES = 16,       /* of tokens and of chunks */
-    CFLOW_COUNTER_IO_WAIT_NS = 17,   /* 0 unless experts are read from storage by the session */
-    CFLOW_COUNTER_DEVICE_BYTES = 18, /* likewise */
-    CFLOW_COUNTER_COUNT = 19
+    CFLOW_COUNTER_IO_WAIT_NS = 17,   /* computation stood still until a read of the session was there; once, not per
+                                        worker. Residency direct, like 19 .. 21 */
+    CFLOW_COUNTER_DEVICE_BYTES = 18, /* read from storage by this process during the calls (read_bytes of /proc/self/io;
+                                        0 where nobody counts): all reads of a call are over when it ends. Not for
+                                        residency copy */
+    CFLOW_COUNTER_ASKED_BYTES = 19,  /* asked of the reader, rounding to 4,096 included */
+    CFLOW_COUNTER_READ_NS = 20,      /* in which a read was under way, from its issue until it was found complete */
+    CFLOW_COUNTER_EXPERT_HITS = 21,  /* uses of experts that needed no read of their own */
+    CFLOW_COUNTER_COUNT = 22
 } cflow_counter;
 
 CFLOW_API const char *cflow_counter_name(int counter);

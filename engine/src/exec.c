@@ -1,18 +1,52 @@
 /* exec.c - runs a call on every worker: tokens one by one, or a prompt in chunks. */
 #include "exec.h"
 
+#include "error.h"
+
+#include <stdio.h>
+
 const int cf_exec_stream_ns[CFLOW_STREAM_COUNT] = {
     [CFLOW_STREAM_ATTENTION] = CFLOW_COUNTER_ATTENTION_NS, [CFLOW_STREAM_DENSE] = CFLOW_COUNTER_DENSE_NS,
     [CFLOW_STREAM_EXPERT] = CFLOW_COUNTER_EXPERT_NS,       [CFLOW_STREAM_ROUTER] = CFLOW_COUNTER_ROUTER_NS,
     [CFLOW_STREAM_HEAD] = CFLOW_COUNTER_HEAD_NS,
 };
 
+/* The token in hand will not be finished. status: CFLOW_ERR_CANCELLED, or that of the last failure on this thread. */
+static void give_up(cflow_session *session, int status)
+{
+    session->job_status = status;
+    if (status != CFLOW_ERR_CANCELLED) {
+        (void)snprintf(session->job_message, sizeof session->job_message, "%s", cflow_last_error());
+    }
+    if (session->experts != NULL) {
+        cf_experts_abandon(session->experts);
+    }
+    atomic_store_explicit(&session->abort, 1, memory_order_relaxed);
+}
+
 void cf_exec_at_phase_end(void *argument)
 {
     cflow_session *session = argument;
+    session->phase++;
+    if (session->experts != NULL) {
+        cf_reader_poll(cf_experts_reader(session->experts));
+    }
     if (atomic_load_explicit(&session->cancel, memory_order_relaxed)) {
-        session->job_status = CFLOW_ERR_CANCELLED;
-        atomic_store_explicit(&session->abort, 1, memory_order_relaxed);
+        give_up(session, CFLOW_ERR_CANCELLED);
+    }
+}
+
+/* Barrier function in front of the experts of a phase. */
+static void fetch_experts(void *argument)
+{
+    cflow_session *session = argument;
+    cf_reader_totals before, after;
+    cf_reader_totals_get(cf_experts_reader(session->experts), &before);
+    const int status = cf_experts_fetch(session->experts, session->phase, &session->cancel);
+    cf_reader_totals_get(cf_experts_reader(session->experts), &after);
+    session->fetch_wait_ns = after.wait_ns - before.wait_ns;
+    if (status != CFLOW_OK) {
+        give_up(session, status);
     }
 }
 
@@ -30,9 +64,12 @@ static void next_token(cflow_session *session)
         session->token = session->feed[session->done];
         session->want_logits = session->chunk == left;
     }
+    session->phase = 0;
+    if (session->experts != NULL) {
+        cf_experts_begin(session->experts);
+    }
     if (atomic_load_explicit(&session->cancel, memory_order_relaxed)) {
-        session->job_status = CFLOW_ERR_CANCELLED;
-        atomic_store_explicit(&session->abort, 1, memory_order_relaxed);
+        give_up(session, CFLOW_ERR_CANCELLED);
     }
 }
 
@@ -92,6 +129,16 @@ void cf_exec_at_token_end(void *argument)
     next_token(session);
 }
 
+/* The barrier in front of experts that are read from the file. Waiting for storage is counted once, not per worker. */
+static uint64_t wait_for_experts(cflow_session *session, cf_worker *worker, int thread, uint64_t since_ns)
+{
+    cf_pool_barrier(session->pool, thread, fetch_experts, session);
+    const uint64_t now_ns = cf_now_ns(), passed_ns = now_ns - since_ns;
+    const uint64_t storage_ns = session->fetch_wait_ns;
+    worker->counters[CFLOW_COUNTER_BARRIER_NS] += passed_ns > storage_ns ? passed_ns - storage_ns : 0;
+    return now_ns;
+}
+
 static void run_token(cflow_session *session, cf_worker *worker, int thread)
 {
     const cf_plan *plan = session->plan;
@@ -111,6 +158,9 @@ static void run_token(cflow_session *session, cf_worker *worker, int thread)
             const cf_op *op = &plan->ops[plan->order[i]];
             if (op->kind != CF_OP_PIECE) {
                 cf_exec_vector(session, worker, op, thread == 0, thread == 0);
+                if (op->kind == CF_OP_ROUTE && thread == 0) {
+                    cf_exec_routed(session, worker, op);
+                }
                 continue;
             }
             if (!in_pieces) {
@@ -118,6 +168,12 @@ static void run_token(cflow_session *session, cf_worker *worker, int thread)
                 worker->counters[CFLOW_COUNTER_VECTOR_NS] += now_ns - clock_ns;
                 clock_ns = now_ns;
                 in_pieces = 1;
+            }
+            if (i == plan->phase_experts[phase]) {
+                clock_ns = wait_for_experts(session, worker, thread, clock_ns);
+                if (atomic_load_explicit(&session->abort, memory_order_relaxed)) {
+                    return;
+                }
             }
             if (op->tensor == NULL) {
                 cf_exec_attention(session, worker, op, thread);
@@ -166,5 +222,19 @@ void cf_exec_job(void *argument, int thread)
         } else {
             run_token(session, worker, thread);
         }
+    }
+}
+
+void cf_exec_read_job(void *argument, int thread)
+{
+    cflow_session *session = argument;
+    if (thread != 0) {
+        return;
+    }
+    const uint64_t start_ns = cf_now_ns();
+    const int status = cf_experts_read(session->experts, session->read_experts, session->read_rows, &session->cancel);
+    *session->read_ns_out = cf_now_ns() - start_ns;
+    if (status != CFLOW_OK) {
+        give_up(session, status);
     }
 }

@@ -21,11 +21,13 @@ void cf_exec_at_token_end(void *session);
  * what the counters show (decode repeats it on every worker). described: routing and norms of this token are kept.
  */
 void cf_exec_vector(cflow_session *session, cf_worker *worker, const cf_op *op, int counted, int described);
+/* exec_routed.c: the choice of a CF_OP_ROUTE is made: starts what is to be read early. One worker for each choice. */
+void cf_exec_routed(cflow_session *session, const cf_worker *worker, const cf_op *op);
 /* exec_matrix.c: this worker's rows of a matrix piece, for one token. */
 void cf_exec_matrix(cflow_session *session, cf_worker *worker, const cf_op *op, int thread);
-/* Adds to the bytes of the operation's stream, and to the trace, that a kernel was called on these weights. */
-void cf_exec_record_load(const cflow_session *session, cf_worker *worker, const cf_op *op, int thread,
-                         const uint8_t *address, uint64_t bytes);
+/* Adds to the bytes of the operation's stream, and to the trace, that a kernel was called on weights of the file. */
+void cf_exec_record_load(const cflow_session *session, cf_worker *worker, const cf_op *op, int thread, uint64_t offset,
+                         uint64_t bytes);
 /* exec_attention.c: this worker's heads of an attention core, for one token. */
 void cf_exec_attention(cflow_session *session, cf_worker *worker, const cf_op *op, int thread);
 /*

@@ -36,6 +36,9 @@ static int run_tokens(cflow_session *session, cf_worker *worker, uint32_t phase,
             const cf_op *op = &plan->ops[plan->order[i]];
             if (op->kind != CF_OP_PIECE) {
                 cf_exec_vector(session, worker, op, 1, slot + 1 == session->chunk);
+                if (op->kind == CF_OP_ROUTE) {
+                    cf_exec_routed(session, worker, op);
+                }
             } else if (op->tensor == NULL) {
                 cf_batch_store_keys(session, worker, op);
             }

@@ -39,7 +39,8 @@ static void run_waiting(cflow_session *session, cf_worker *worker, const batch_p
     if (run->groups > 0) {
         cf_gemm_tile(&product->gemm, run->weights, run->groups, run->blocks, run->column, run->y,
                      product->op->tiles.tile_rows, ahead, ahead_bytes);
-        cf_exec_record_load(session, worker, product->op, thread, run->weights, run->bytes);
+        const uint64_t inside = (uint64_t)(run->weights - cf_tensor_data(session, product->tensor));
+        cf_exec_record_load(session, worker, product->op, thread, product->tensor->offset + inside, run->bytes);
         run->groups = 0;
     }
 }

@@ -14,8 +14,8 @@ const int cf_exec_stream_bytes[CFLOW_STREAM_COUNT] = {
     [CFLOW_STREAM_HEAD] = CFLOW_COUNTER_HEAD_BYTES,
 };
 
-void cf_exec_record_load(const cflow_session *session, cf_worker *worker, const cf_op *op, int thread,
-                         const uint8_t *address, uint64_t bytes)
+void cf_exec_record_load(const cflow_session *session, cf_worker *worker, const cf_op *op, int thread, uint64_t offset,
+                         uint64_t bytes)
 {
     worker->counters[cf_exec_stream_bytes[op->stream]] += bytes;
     if (session->trace_capacity == 0) {
@@ -23,7 +23,7 @@ void cf_exec_record_load(const cflow_session *session, cf_worker *worker, const 
     }
     if (worker->trace_count < session->trace_capacity) {
         uint64_t *record = worker->trace + worker->trace_count * CF_TRACE_FIELDS;
-        record[0] = (uint64_t)(address - session->data) + session->model->data_offset;
+        record[0] = offset;
         record[1] = bytes;
         record[2] = (uint64_t)thread;
         record[3] = op->level;
@@ -37,12 +37,14 @@ typedef struct reader {
     cf_worker *worker;
     const cf_op *op;
     int thread;
+    const uint8_t *weights; /* of the matrix, which lies in the file at: */
+    uint64_t offset;
 } reader;
 
 static void record_load(void *context, const uint8_t *address, uint64_t bytes)
 {
     const reader *r = context;
-    cf_exec_record_load(r->session, r->worker, r->op, r->thread, address, bytes);
+    cf_exec_record_load(r->session, r->worker, r->op, r->thread, r->offset + (uint64_t)(address - r->weights), bytes);
 }
 
 /* Rows of one part that units first .. last - 1 cover. */
@@ -83,6 +85,14 @@ static const cf_tensor *tensor_of(const cflow_session *session, const cf_worker 
     return session->model->bank[bank * 2 + (op->piece == CFLOW_PIECE_EXPERT_DOWN)];
 }
 
+static const uint8_t *weights_of(const cflow_session *session, const cf_op *op, const cf_tensor *tensor)
+{
+    if (session->experts == NULL || op->stream != CFLOW_STREAM_EXPERT) {
+        return cf_tensor_data(session, tensor);
+    }
+    return cf_experts_tensor(session->experts, op->layer, op->slot, tensor);
+}
+
 void cf_exec_matrix(cflow_session *session, cf_worker *worker, const cf_op *op, int thread)
 {
     const uint64_t first = op->split[thread], last = op->split[thread + 1];
@@ -114,10 +124,11 @@ void cf_exec_matrix(cflow_session *session, cf_worker *worker, const cf_op *op, 
 #ifdef CFLOW_MUTANT_UNFUSED
         together = 1;
 #endif
-        reader self = {session, worker, op, thread};
+        const uint8_t *weights = weights_of(session, op, tensor);
+        reader self = {session, worker, op, thread, weights, tensor->offset};
         const cf_walk walk = {.kernel = kernel->tile,
                               .tiles = &op->tiles,
-                              .weights = cf_tensor_data(session, tensor),
+                              .weights = weights,
                               .x = &x,
                               .y = {y[0], y[1], y[2]},
                               .streams = (uint32_t)session->options.value[CFLOW_OPTION_READ_STREAMS],

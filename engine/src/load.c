@@ -26,6 +26,8 @@ typedef struct queue {
 
 /* Hash of one tensor, brought forward over chunks that have come, by one reader at a time. */
 typedef struct check {
+    const cf_tensor *tensor;
+    uint64_t begin; /* in the target */
     _Atomic int busy;
     uint64_t hashed;
     cf_xxh64 state;
@@ -37,10 +39,10 @@ typedef struct load_job {
     uint64_t page_bytes;
     cf_worker_nodes nodes;
     queue queues[CF_MAX_THREADS];
-    uint64_t *order;             /* [chunks] chunks by node, ascending */
-    _Atomic uint8_t *done;       /* [chunks] */
-    const cf_tensor **by_offset; /* [tensors] ascending */
-    check *checks;               /* [tensors], in the order of by_offset */
+    uint64_t *order;       /* [chunks] chunks by node, ascending */
+    _Atomic uint8_t *done; /* [chunks] */
+    uint32_t check_count;
+    check *checks; /* [check_count] tensors, ascending */
     _Atomic uint64_t direct_bytes;
     cf_failure failure;
 } load_job;
@@ -71,15 +73,9 @@ void cf_worker_nodes_of(const cf_pool *pool, cf_worker_nodes *nodes)
     }
 }
 
-uint64_t cf_load_chunks(const cflow_model *model)
+uint64_t cf_load_chunks(const cf_spans *spans)
 {
-    return (model->file_bytes - model->data_offset + CF_CHUNK_BYTES - 1) / CF_CHUNK_BYTES;
-}
-
-static uint64_t chunk_bytes(const cflow_model *model, uint64_t chunk)
-{
-    const uint64_t left = model->file_bytes - model->data_offset - chunk * CF_CHUNK_BYTES;
-    return left < CF_CHUNK_BYTES ? left : CF_CHUNK_BYTES;
+    return (spans->bytes + CF_CHUNK_BYTES - 1) / CF_CHUNK_BYTES;
 }
 
 /* ---- reading ----------------------------------------------------------------------------------------------------- */
@@ -138,17 +134,31 @@ static int read_ordinary(const cflow_model *model, uint8_t *to, uint64_t offset,
     return CFLOW_OK;
 }
 
-static int read_chunk(load_job *job, uint64_t chunk)
+static int read_range(load_job *job, uint8_t *to, uint64_t offset, uint64_t bytes)
 {
-    const cflow_model *model = job->load->model;
-    uint8_t *to = job->load->target + chunk * CF_CHUNK_BYTES;
-    const uint64_t offset = model->data_offset + chunk * CF_CHUNK_BYTES, bytes = chunk_bytes(model, chunk);
     uint64_t have = 0;
     if (job->direct_fd >= 0 && !is_cached(job, offset, bytes)) {
         have = read_direct(job, to, offset, bytes);
         atomic_fetch_add_explicit(&job->direct_bytes, have, memory_order_relaxed);
     }
-    return read_ordinary(model, to + have, offset + have, bytes - have);
+    return read_ordinary(job->load->model, to + have, offset + have, bytes - have);
+}
+
+static int read_chunk(load_job *job, uint64_t chunk)
+{
+    const cf_spans *spans = job->load->spans;
+    const uint64_t begin = chunk * CF_CHUNK_BYTES, end = begin + CF_CHUNK_BYTES;
+    int status = CFLOW_OK;
+    for (uint32_t i = cf_spans_after(spans, begin); i < spans->count && status == CFLOW_OK; i++) {
+        const cf_span *span = &spans->span[i];
+        if (span->position >= end) {
+            break;
+        }
+        const uint64_t from = span->position > begin ? span->position : begin;
+        const uint64_t stop = span->position + span->bytes < end ? span->position + span->bytes : end;
+        status = read_range(job, job->load->target + from, span->offset + (from - span->position), stop - from);
+    }
+    return status;
 }
 
 /* ---- hashing ----------------------------------------------------------------------------------------------------- */
@@ -160,10 +170,9 @@ static int read_chunk(load_job *job, uint64_t chunk)
  */
 static void advance(load_job *job, uint32_t index)
 {
-    const cflow_model *model = job->load->model;
-    const cf_tensor *tensor = job->by_offset[index];
-    const uint64_t begin = tensor->offset - model->data_offset, end = begin + tensor->bytes;
     check *own = &job->checks[index];
+    const cf_tensor *tensor = own->tensor;
+    const uint64_t begin = own->begin, end = begin + tensor->bytes;
     uint64_t at;
     do {
         if (atomic_exchange(&own->busy, 1)) {
@@ -178,21 +187,20 @@ static void advance(load_job *job, uint32_t index)
             own->hashed += bytes;
             if (at == end && cf_xxh64_digest(&own->state) != tensor->hash) {
                 cf_failure_keep(&job->failure, cf_fail(CFLOW_ERR_CHECKSUM, "%s: tensor %s does not match its hash",
-                                                       model->path, tensor->name));
+                                                       job->load->model->path, tensor->name));
             }
         }
         atomic_store(&own->busy, 0);
     } while (at < end && atomic_load(&job->done[at / CF_CHUNK_BYTES]));
 }
 
-/* The first tensor that ends after byte `at` of the data. */
+/* The first tensor that ends after byte `at` of the target. */
 static uint32_t first_after(const load_job *job, uint64_t at)
 {
-    uint32_t low = 0, high = job->load->model->tensor_count;
+    uint32_t low = 0, high = job->check_count;
     while (low < high) {
         const uint32_t middle = low + (high - low) / 2;
-        const cf_tensor *tensor = job->by_offset[middle];
-        if (tensor->offset + tensor->bytes - job->load->model->data_offset > at) {
+        if (job->checks[middle].begin + job->checks[middle].tensor->bytes > at) {
             high = middle;
         } else {
             low = middle + 1;
@@ -203,10 +211,9 @@ static uint32_t first_after(const load_job *job, uint64_t at)
 
 static void hash_chunk(load_job *job, uint64_t chunk)
 {
-    const cflow_model *model = job->load->model;
-    const uint64_t end = model->data_offset + (chunk + 1) * CF_CHUNK_BYTES;
-    for (uint32_t i = first_after(job, chunk * CF_CHUNK_BYTES);
-         i < model->tensor_count && job->by_offset[i]->offset < end; i++) {
+    const uint64_t end = (chunk + 1) * CF_CHUNK_BYTES;
+    for (uint32_t i = first_after(job, chunk * CF_CHUNK_BYTES); i < job->check_count && job->checks[i].begin < end;
+         i++) {
         advance(job, i);
     }
 }
@@ -235,10 +242,10 @@ static void reader_main(void *argument, int reader)
 
 /* ---- setting up -------------------------------------------------------------------------------------------------- */
 
-static int compare_offsets(const void *a, const void *b)
+static int compare_places(const void *a, const void *b)
 {
-    const cf_tensor *left = *(const cf_tensor *const *)a, *right = *(const cf_tensor *const *)b;
-    return (left->offset > right->offset) - (left->offset < right->offset);
+    const check *left = a, *right = b;
+    return (left->begin > right->begin) - (left->begin < right->begin);
 }
 
 static void make_queues(load_job *job, uint64_t chunks)
@@ -264,16 +271,20 @@ static int make_checks(load_job *job, uint64_t chunks)
 {
     const cflow_model *model = job->load->model;
     job->done = calloc(chunks, sizeof *job->done);
-    job->by_offset = malloc(model->tensor_count * sizeof *job->by_offset);
     job->checks = calloc(model->tensor_count, sizeof *job->checks);
-    if (job->done == NULL || job->by_offset == NULL || job->checks == NULL) {
+    if (job->done == NULL || job->checks == NULL) {
         return 0;
     }
     for (uint32_t i = 0; i < model->tensor_count; i++) {
-        job->by_offset[i] = &model->tensors[i];
-        cf_xxh64_init(&job->checks[i].state);
+        const cf_tensor *tensor = &model->tensors[i];
+        if (cf_spans_hold(job->load->spans, tensor)) {
+            check *own = &job->checks[job->check_count++];
+            own->tensor = tensor;
+            own->begin = cf_spans_position(job->load->spans, tensor);
+            cf_xxh64_init(&own->state);
+        }
     }
-    qsort((void *)job->by_offset, model->tensor_count, sizeof *job->by_offset, compare_offsets);
+    qsort(job->checks, job->check_count, sizeof *job->checks, compare_places);
     return 1;
 }
 
@@ -304,7 +315,7 @@ static int run_readers(load_job *job, const cf_pool *pool)
 
 int cf_load_run(cf_load *load, const cf_pool *pool)
 {
-    const uint64_t chunks = cf_load_chunks(load->model);
+    const uint64_t chunks = cf_load_chunks(load->spans);
     const long page_bytes = sysconf(_SC_PAGESIZE);
     load_job *job = aligned_alloc(64, (sizeof *job + 63) / 64 * 64);
     if (job == NULL) {
@@ -329,7 +340,6 @@ int cf_load_run(cf_load *load, const cf_pool *pool)
     load->direct_bytes = atomic_load(&job->direct_bytes);
     free(job->order);
     free((void *)job->done);
-    free((void *)job->by_offset);
     free(job->checks);
     free(job);
     return status;

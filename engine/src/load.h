@@ -1,7 +1,7 @@
 /*
  * load.h - the data of a file into anonymous memory, as fast as the slower of touching new memory and reading.
  *
- * The file is cut into chunks of one huge page of the target. Several readers for each worker, on its CPU, take chunks
+ * What is loaded is cut into chunks of one huge page of the target. Several readers for each worker, on its CPU, take chunks
  * in file order: while one waits for the device, another has its page zeroed or hashes what came. What the page cache
  * does not hold is read past it (O_DIRECT), straight into place; where that is refused, and for what the cache holds,
  * reads are ordinary ones. A page belongs to the NUMA node of the reader that first touches it.
@@ -12,6 +12,7 @@
 #include "error.h"
 #include "model.h"
 #include "pool.h"
+#include "spans.h"
 
 #define CF_CHUNK_BYTES ((uint64_t)2 << 20)
 
@@ -35,14 +36,15 @@ typedef struct cf_worker_nodes {
 
 void cf_worker_nodes_of(const cf_pool *pool, cf_worker_nodes *nodes);
 
-/* Chunks of the data of a model, the last one perhaps shorter. */
-uint64_t cf_load_chunks(const cflow_model *model);
+/* Chunks of the target, the last one perhaps shorter. */
+uint64_t cf_load_chunks(const cf_spans *spans);
 
 typedef struct cf_load {
     const cflow_model *model;
-    uint8_t *target; /* [chunks * CF_CHUNK_BYTES], aligned to a chunk; data_offset of the file at its start */
+    const cf_spans *spans;
+    uint8_t *target;            /* [spans->bytes, up to whole pages], aligned to a chunk */
     const uint32_t *chunk_node; /* [chunks] node, as in cf_worker_nodes, whose readers fetch it; NULL = any */
-    int verify;                 /* 1 = every tensor against its hash */
+    int verify;                 /* 1 = every tensor of the spans against its hash */
     uint64_t direct_bytes;      /* out: read past the page cache */
 } cf_load;
 

@@ -18,7 +18,7 @@ static const option_rule OPTION_RULES[CFLOW_OPTION_COUNT] = {
     [CFLOW_OPTION_FUSED] = {"fused", 0, 1, 1},
     [CFLOW_OPTION_LAYOUT] = {"layout", 0, CFLOW_LAYOUT_ROW_MAJOR, CFLOW_LAYOUT_TILED},
     [CFLOW_OPTION_ROWS_PER_PASS] = {"rows_per_pass", 1, 8, 1},
-    [CFLOW_OPTION_RESIDENCY] = {"residency", 0, CFLOW_RESIDENCY_COPY, CFLOW_RESIDENCY_MMAP},
+    [CFLOW_OPTION_RESIDENCY] = {"residency", 0, CFLOW_RESIDENCY_DIRECT, CFLOW_RESIDENCY_MMAP},
     [CFLOW_OPTION_PREFETCH_HINT] = {"prefetch_hint", 0, CFLOW_PREFETCH_NTA, CFLOW_PREFETCH_NONE},
     [CFLOW_OPTION_PREFETCH_BYTES] = {"prefetch_bytes", 64, 1 << 20, CF_PREFETCH_DEFAULT_BYTES},
     [CFLOW_OPTION_KV_F32] = {"kv_f32", 0, 1, 0},
@@ -29,7 +29,21 @@ static const option_rule OPTION_RULES[CFLOW_OPTION_COUNT] = {
     [CFLOW_OPTION_READ_ALL_EXPERTS] = {"read_all_experts", 0, 1, 0},
     [CFLOW_OPTION_READ_STREAMS] = {"read_streams", 1, CF_MAX_LANES, CF_MAX_LANES},
     [CFLOW_OPTION_PROMPT_BATCH] = {"prompt_batch", 1, CF_MAX_BATCH, CF_MAX_BATCH},
+    [CFLOW_OPTION_EXPERT_READS] = {"expert_reads", 0, CFLOW_EXPERT_READS_SYNC, CFLOW_EXPERT_READS_STAGED},
+    [CFLOW_OPTION_READER] = {"reader", 0, CFLOW_READER_THREADS, CFLOW_READER_AUTO},
+    [CFLOW_OPTION_READ_PATH] = {"read_path", 0, CFLOW_READ_PATH_BUFFERED, CFLOW_READ_PATH_DIRECT},
+    [CFLOW_OPTION_READ_BYTES] = {"read_bytes", CF_READ_ALIGN, CF_REQUEST_BYTES_MAX, 1 << 20},
+    [CFLOW_OPTION_READ_RATE] = {"read_rate", 0, INT64_C(1) << 40, 0},
+    [CFLOW_OPTION_VERIFY] = {"verify", 0, CFLOW_VERIFY_NEVER, CFLOW_VERIFY_FIRST},
+    [CFLOW_OPTION_RAM_BUDGET] = {"ram_budget", 0, INT64_MAX, 0},
+    [CFLOW_OPTION_EXPERT_ADVICE] = {"expert_advice", 0, CFLOW_EXPERT_ADVICE_WILLNEED, CFLOW_EXPERT_ADVICE_NONE},
+    [CFLOW_OPTION_STREAM_BYTES] = {"stream_bytes", 0, INT64_C(1) << 40, 0},
 };
+
+int64_t cf_option_default(int option)
+{
+    return OPTION_RULES[option].initial;
+}
 
 const char *cflow_option_name(int option)
 {
@@ -72,6 +86,10 @@ int cflow_options_set(cflow_options *options, int option, int64_t value)
     }
     if (option == CFLOW_OPTION_ROWS_PER_PASS && (value & (value - 1)) != 0) {
         return cf_fail(CFLOW_ERR_ARGUMENT, "option rows_per_pass is %lld; allowed: 1, 2, 4, 8", (long long)value);
+    }
+    if (option == CFLOW_OPTION_READ_BYTES && value % CF_READ_ALIGN != 0) {
+        return cf_fail(CFLOW_ERR_ARGUMENT, "option read_bytes is %lld; allowed: multiples of %d", (long long)value,
+                       CF_READ_ALIGN);
     }
     if (option == CFLOW_OPTION_CONTEXT && value == 0) {
         return cf_fail(CFLOW_ERR_ARGUMENT, "option context is 0; allowed: -1 (the model's) or 1 and more");

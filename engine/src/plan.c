@@ -63,6 +63,7 @@ static cf_op *new_op(cf_builder *b, cf_op_kind kind)
     op->kind = kind;
     op->layer = b->layer;
     op->block = b->block;
+    op->level = b->least_level;
     op->input_first = plan->input_count;
     op->output[0] = op->output[1] = op->output[2] = CF_NONE;
     return op;
@@ -89,6 +90,11 @@ static void set_output(cf_builder *b, cf_op *op, int index, uint32_t value)
     if (b->status == CFLOW_OK) {
         op->output[index] = value;
     }
+}
+
+uint32_t cf_build_level(const cf_builder *b, uint32_t value)
+{
+    return b->status == CFLOW_OK ? b->plan->values[value].level : 0;
 }
 
 /* The operation has all its inputs and outputs: fixes its level. */
@@ -293,22 +299,28 @@ uint32_t cf_build_dense(cf_builder *b, uint32_t normed)
                         build_prepare(b, gated, hidden), CF_NONE, model->param[CFLOW_PARAM_D_MODEL]);
 }
 
-uint32_t cf_build_experts(cf_builder *b, uint32_t normed)
+uint32_t cf_build_route(cf_builder *b, uint32_t normed)
+{
+    const cflow_model *model = b->plan->model;
+    const uint32_t experts = model->param[CFLOW_PARAM_EXPERTS];
+    const uint32_t logits = build_matrix(b, CFLOW_PIECE_ROUTER, 0, cf_model_find(model, b->block, CFLOW_ROLE_ROUTER),
+                                         normed, CF_NONE, experts);
+    const uint32_t route = new_value(b, CF_VALUE_PRIVATE, (uint64_t)b->plan->slots * 2 + 2 * (uint64_t)experts);
+    cf_op *choose = new_op(b, CF_OP_ROUTE);
+    add_input(b, choose, logits);
+    set_output(b, choose, 0, route);
+    finish_op(b, choose);
+    return route;
+}
+
+uint32_t cf_build_experts(cf_builder *b, uint32_t normed, uint32_t route)
 {
     cf_plan *plan = b->plan;
     const cflow_model *model = plan->model;
     const uint32_t d = model->param[CFLOW_PARAM_D_MODEL];
     const uint32_t hidden = model->param[CFLOW_PARAM_EXPERT_HIDDEN];
-    const uint32_t experts = model->param[CFLOW_PARAM_EXPERTS];
-    const uint32_t logits = build_matrix(b, CFLOW_PIECE_ROUTER, 0, cf_model_find(model, b->block, CFLOW_ROLE_ROUTER),
-                                         normed, CF_NONE, experts);
-    const uint32_t route = new_value(b, CF_VALUE_PRIVATE, (uint64_t)plan->slots * 2 + 2 * (uint64_t)experts);
-    cf_op *choose = new_op(b, CF_OP_ROUTE);
-    add_input(b, choose, logits);
-    set_output(b, choose, 0, route);
-    finish_op(b, choose);
-
-    const cf_tensor *const *bank = (const cf_tensor *const *)model->bank + (size_t)b->block * experts * 2;
+    const cf_tensor *const *bank =
+        (const cf_tensor *const *)model->bank + (size_t)b->block * model->param[CFLOW_PARAM_EXPERTS] * 2;
     uint32_t *outputs = malloc((size_t)plan->slots * sizeof *outputs);
     if (outputs == NULL) {
         out_of_memory(b);
@@ -349,33 +361,53 @@ uint32_t cf_build_head(cf_builder *b, uint32_t in)
 
 /* ---- phases, split and buffers ------------------------------------------------------------------------------ */
 
+/* Operations of a phase run in this order; those of one sort in program order. */
+enum { SORT_VECTOR, SORT_PIECE, SORT_LATE_PIECE, SORT_COUNT };
+
+static uint32_t sort_key(const cf_plan *plan, const cf_op *op)
+{
+    const int late = plan->options.late_experts && op->stream == CFLOW_STREAM_EXPERT;
+    return op->level * SORT_COUNT + (op->kind != CF_OP_PIECE ? SORT_VECTOR : late ? SORT_LATE_PIECE : SORT_PIECE);
+}
+
 static int order_phases(cf_plan *plan)
 {
     plan->order = malloc(plan->op_count * sizeof *plan->order);
     plan->phase_first = calloc((size_t)plan->phase_count + 1, sizeof *plan->phase_first);
+    plan->phase_experts = malloc(plan->phase_count * sizeof *plan->phase_experts);
     plan->pieces = malloc(plan->piece_count * sizeof *plan->pieces);
-    if (plan->order == NULL || plan->phase_first == NULL || plan->pieces == NULL) {
-        return cf_fail(CFLOW_ERR_MEMORY, "out of memory for the schedule");
-    }
-    /* Stable counting sort: vector operations of a phase in program order, then its pieces. */
-    uint32_t *next = calloc((size_t)plan->phase_count * 2 + 1, sizeof *next);
-    if (next == NULL) {
+    /* Stable counting sort. */
+    uint32_t *next = calloc((size_t)plan->phase_count * SORT_COUNT + 1, sizeof *next);
+    if (plan->order == NULL || plan->phase_first == NULL || plan->phase_experts == NULL || plan->pieces == NULL ||
+        next == NULL) {
+        free(next);
         return cf_fail(CFLOW_ERR_MEMORY, "out of memory for the schedule");
     }
     for (uint32_t i = 0; i < plan->op_count; i++) {
-        next[plan->ops[i].level * 2 + (plan->ops[i].kind == CF_OP_PIECE) + 1]++;
+        next[sort_key(plan, &plan->ops[i]) + 1]++;
     }
-    for (uint32_t key = 1; key <= plan->phase_count * 2; key++) {
+    for (uint32_t key = 1; key <= plan->phase_count * SORT_COUNT; key++) {
         next[key] += next[key - 1];
     }
     for (uint32_t phase = 0; phase <= plan->phase_count; phase++) {
-        plan->phase_first[phase] = next[(size_t)phase * 2];
+        plan->phase_first[phase] = next[(size_t)phase * SORT_COUNT];
+    }
+    for (uint32_t phase = 0; phase < plan->phase_count; phase++) {
+        plan->phase_experts[phase] = plan->phase_first[phase + 1];
     }
     for (uint32_t i = 0; i < plan->op_count; i++) {
         const cf_op *op = &plan->ops[i];
-        plan->order[next[op->level * 2 + (op->kind == CF_OP_PIECE)]++] = i;
+        const uint32_t at = next[sort_key(plan, op)]++;
+        plan->order[at] = i;
         if (op->kind == CF_OP_PIECE) {
             plan->pieces[op->piece_index] = i;
+        }
+    }
+    /* The counters have moved on to the end of their sort: that of the sort before late pieces is where those begin. */
+    for (uint32_t i = 0; i < plan->op_count; i++) {
+        const cf_op *op = &plan->ops[i];
+        if (sort_key(plan, op) % SORT_COUNT == SORT_LATE_PIECE && op->piece == CFLOW_PIECE_EXPERT_GATE_UP) {
+            plan->phase_experts[op->level] = next[op->level * SORT_COUNT + SORT_PIECE];
         }
     }
     free(next);
@@ -409,21 +441,22 @@ static uint64_t units_at(const cf_op *op, uint64_t bytes)
 }
 
 /*
- * Gives each worker a contiguous share of the bytes of a phase: with two experts in a phase and two workers each takes
- * one. A unit (16 rows of every part) belongs to one worker, so results do not depend on how many there are.
+ * Gives each worker a contiguous share of the bytes of the pieces order[first .. end) between two barriers: with two
+ * experts among them and two workers each takes one. A unit (16 rows of every part) belongs to one worker, so results do
+ * not depend on how many there are.
  */
-static int split_phase(cf_plan *plan, uint32_t phase)
+static int split_pieces(cf_plan *plan, uint32_t first, uint32_t end)
 {
     const uint32_t threads = plan->options.threads;
     uint64_t total = 0;
-    for (uint32_t i = plan->phase_first[phase]; i < plan->phase_first[phase + 1]; i++) {
+    for (uint32_t i = first; i < end; i++) {
         const cf_op *op = &plan->ops[plan->order[i]];
         if (op->kind == CF_OP_PIECE && op->tensor != NULL) {
             total += bands_before(op, op->units) * op->tiles.band_bytes;
         }
     }
     uint64_t before = 0;
-    for (uint32_t i = plan->phase_first[phase]; i < plan->phase_first[phase + 1]; i++) {
+    for (uint32_t i = first; i < end; i++) {
         cf_op *op = &plan->ops[plan->order[i]];
         if (op->kind != CF_OP_PIECE) {
             continue;
@@ -528,7 +561,10 @@ int cf_plan_create(const cflow_model *model, const cf_plan_options *options, cf_
         status = order_phases(plan);
     }
     for (uint32_t phase = 0; status == CFLOW_OK && phase < plan->phase_count; phase++) {
-        status = split_phase(plan, phase);
+        status = split_pieces(plan, plan->phase_first[phase], plan->phase_experts[phase]);
+        if (status == CFLOW_OK) {
+            status = split_pieces(plan, plan->phase_experts[phase], plan->phase_first[phase + 1]);
+        }
     }
     if (status == CFLOW_OK) {
         status = place_values(plan);
@@ -554,6 +590,7 @@ void cf_plan_destroy(cf_plan *plan)
     free(plan->inputs);
     free(plan->order);
     free(plan->phase_first);
+    free(plan->phase_experts);
     free(plan->pieces);
     free(plan);
 }

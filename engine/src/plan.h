@@ -6,7 +6,8 @@
  * that is cheaper than a barrier (for a chunk of a prompt it is not: exec_batch.c). An operation's level is the largest
  * level of its inputs; a piece's outputs have the level after it. Phase p runs the vector operations of level p in
  * program order, then the pieces of level p, then a barrier: a schedule with delays has fewer levels, hence fewer
- * barriers, without a line of code about delays here.
+ * barriers, without a line of code about delays here. Expert matrices that are read from storage may be asked to come as
+ * late as the sum that adds them allows, so that their reads have the time until then.
  *
  * Values live in numbered buffers. Private values have one copy per worker, shared ones a single copy that pieces write.
  * A buffer is used again once the last phase that reads its value is over. For a chunk of a prompt the same buffers exist
@@ -84,6 +85,7 @@ typedef struct cf_plan_options {
     int q8;
     int isa;
     int read_all_experts;
+    int late_experts;       /* 1 = expert matrices lie in the last phases that cost no further one; see forward.c */
     uint32_t rows_per_pass; /* 0 = tiled */
 } cf_plan_options;
 
@@ -99,6 +101,11 @@ typedef struct cf_plan {
     uint32_t input_count, input_capacity;
     uint32_t *order;       /* [op_count] operations sorted by phase, vector operations first */
     uint32_t *phase_first; /* [phase_count + 1] in order */
+    /*
+     * [phase_count] in order: with late_experts the first expert piece of a phase in which gate_up pieces of experts are;
+     * a barrier in front of it waits for their weights. Otherwise the end of the phase.
+     */
+    uint32_t *phase_experts;
     uint32_t phase_count;
     uint32_t head_phase; /* phases from here on are needed only when logits are */
     uint32_t *pieces;    /* [piece_count] operation of each piece, in program order */
@@ -126,6 +133,7 @@ typedef struct cf_builder {
     int status;
     uint32_t layer;
     uint32_t block;
+    uint32_t least_level; /* nothing is put into an earlier phase */
 } cf_builder;
 
 uint32_t cf_build_embed(cf_builder *b);
@@ -133,7 +141,12 @@ uint32_t cf_build_binary(cf_builder *b, cf_op_kind kind, uint32_t in0, uint32_t 
 uint32_t cf_build_norm(cf_builder *b, uint32_t in, uint32_t norm_role);
 uint32_t cf_build_attention(cf_builder *b, uint32_t normed);
 uint32_t cf_build_dense(cf_builder *b, uint32_t normed);
-uint32_t cf_build_experts(cf_builder *b, uint32_t normed);
+/* Router and choice: the value of CF_OP_ROUTE. */
+uint32_t cf_build_route(cf_builder *b, uint32_t normed);
+/* The chosen experts and their sum. */
+uint32_t cf_build_experts(cf_builder *b, uint32_t normed, uint32_t route);
+/* First phase that may read a value; 0 after a failure. */
+uint32_t cf_build_level(const cf_builder *b, uint32_t value);
 void cf_build_stream(cf_builder *b, uint32_t in0, uint32_t in1);
 uint32_t cf_build_head(cf_builder *b, uint32_t in);
 

@@ -1,4 +1,7 @@
-/* residency.c - weights in anonymous memory: copied as tiles, or rearranged row-major for the control arm. */
+/*
+ * residency.c - where weights are read from: the mapping, a copy in anonymous memory (all, or all but the experts), or a
+ * row-major rearrangement of it for the control arm.
+ */
 #include "error.h"
 #include "load.h"
 #include "session.h"
@@ -8,7 +11,7 @@
 
 /* ---- copy -------------------------------------------------------------------------------------------------------- */
 
-/* Adds bytes [begin, end) of the data to what `node` reads of each chunk. tally: [chunks][nodes]. */
+/* Adds bytes [begin, end) of the copy to what `node` reads of each chunk. tally: [chunks][nodes]. */
 static void tally_range(uint64_t *tally, uint32_t nodes, uint32_t node, uint64_t begin, uint64_t end)
 {
     while (begin < end) {
@@ -19,12 +22,12 @@ static void tally_range(uint64_t *tally, uint32_t nodes, uint32_t node, uint64_t
     }
 }
 
-/* The stripes of a piece's matrix that begin with a unit of each worker. */
-static void tally_piece(const cf_plan *plan, const cf_op *op, const cf_worker_nodes *nodes, uint64_t *tally)
+/* The stripes of a piece's matrix that begin with a unit of each worker. at: of the matrix in the copy. */
+static void tally_piece(const cf_plan *plan, const cf_op *op, const cf_worker_nodes *nodes, uint64_t at,
+                        uint64_t *tally)
 {
     const uint64_t stripe_groups = op->tiles.tile_rows / CF_GROUP_ROWS;
     const uint64_t stripes = (op->units + stripe_groups - 1) / stripe_groups;
-    const uint64_t at = op->tensor->offset - plan->model->data_offset;
     for (uint32_t thread = 0; thread < plan->options.threads; thread++) {
         const uint64_t first = (op->split[thread] + stripe_groups - 1) / stripe_groups;
         const uint64_t last = (op->split[thread + 1] + stripe_groups - 1) / stripe_groups;
@@ -34,9 +37,10 @@ static void tally_piece(const cf_plan *plan, const cf_op *op, const cf_worker_no
     }
 }
 
-int cf_residency_chunk_nodes(const cf_plan *plan, const cf_worker_nodes *nodes, uint32_t *chunk_node)
+int cf_residency_chunk_nodes(const cf_plan *plan, const cf_spans *spans, const cf_worker_nodes *nodes,
+                             uint32_t *chunk_node)
 {
-    const uint64_t chunks = cf_load_chunks(plan->model);
+    const uint64_t chunks = cf_load_chunks(spans);
     uint64_t *tally = calloc(chunks * nodes->count, sizeof *tally);
     if (tally == NULL) {
         return cf_fail(CFLOW_ERR_MEMORY, "%s: out of memory for the places of its weights", plan->model->path);
@@ -46,7 +50,7 @@ int cf_residency_chunk_nodes(const cf_plan *plan, const cf_worker_nodes *nodes, 
         /* Shared blocks: the first application decides. Experts may be read in any slot, hence by any worker. */
         if (op->tensor != NULL && op->stream != CFLOW_STREAM_EXPERT &&
             (op->layer == CF_NONE || op->layer == op->block)) {
-            tally_piece(plan, op, nodes, tally);
+            tally_piece(plan, op, nodes, cf_spans_position(spans, op->tensor), tally);
         }
     }
     for (uint64_t chunk = 0; chunk < chunks; chunk++) {
@@ -62,29 +66,139 @@ int cf_residency_chunk_nodes(const cf_plan *plan, const cf_worker_nodes *nodes, 
     return CFLOW_OK;
 }
 
-int cf_residency_copy(cflow_session *session)
+static int load_spans(cflow_session *session, const cf_spans *spans)
 {
     const cflow_model *model = session->model;
-    int status = cf_memory_map(&session->copied, model->file_bytes - model->data_offset, 1, "copy of the weights");
-    if (status != CFLOW_OK) {
-        return status;
-    }
     uint32_t *chunk_node = NULL;
     cf_worker_nodes nodes;
     cf_worker_nodes_of(session->pool, &nodes);
+    int status = CFLOW_OK;
     if (nodes.count > 1) {
-        chunk_node = malloc(cf_load_chunks(model) * sizeof *chunk_node);
+        chunk_node = malloc(cf_load_chunks(spans) * sizeof *chunk_node);
         status = chunk_node == NULL
                      ? cf_fail(CFLOW_ERR_MEMORY, "%s: out of memory for the places of its weights", model->path)
-                     : cf_residency_chunk_nodes(session->plan, &nodes, chunk_node);
+                     : cf_residency_chunk_nodes(session->plan, spans, &nodes, chunk_node);
     }
     if (status == CFLOW_OK) {
-        cf_load load = {.model = model, .target = session->copied.data, .chunk_node = chunk_node, .verify = 1};
+        cf_load load = {
+            .model = model, .spans = spans, .target = session->copied.data, .chunk_node = chunk_node, .verify = 1};
         status = cf_load_run(&load, session->pool);
     }
     free(chunk_node);
+    return status;
+}
+
+static int copy_spans(cflow_session *session, const cf_spans *spans)
+{
+    const cflow_model *model = session->model;
+    int status = cf_memory_map(&session->copied, spans->bytes, 1, "copy of the weights");
+    if (status == CFLOW_OK) {
+        status = load_spans(session, spans);
+    }
     if (status == CFLOW_OK) {
         session->data = session->copied.data;
+        for (uint32_t i = 0; i < model->tensor_count; i++) {
+            const cf_tensor *tensor = &model->tensors[i];
+            session->place[i] = cf_spans_hold(spans, tensor) ? cf_spans_position(spans, tensor) : UINT64_MAX;
+        }
+    }
+    return status;
+}
+
+int cf_residency_copy(cflow_session *session)
+{
+    cf_spans spans;
+    int status = cf_spans_create(session->model, 1, &spans);
+    if (status == CFLOW_OK) {
+        status = copy_spans(session, &spans);
+    }
+    cf_spans_free(&spans);
+    return status;
+}
+
+int cf_residency_map(cflow_session *session)
+{
+    const cflow_model *model = session->model;
+    session->place = malloc(model->tensor_count * sizeof *session->place);
+    if (session->place == NULL) {
+        return cf_fail(CFLOW_ERR_MEMORY, "%s: out of memory for the places of its weights", model->path);
+    }
+    session->data = model->map;
+    for (uint32_t i = 0; i < model->tensor_count; i++) {
+        session->place[i] = model->tensors[i].offset;
+    }
+    return CFLOW_OK;
+}
+
+/* ---- direct ------------------------------------------------------------------------------------------------------ */
+
+uint64_t cf_residency_memory(const cflow_session *session)
+{
+    return session->kv.bytes + session->copied.bytes + session->row_major.bytes + session->private_arenas.bytes +
+           session->shared_arena.bytes + session->batch_arena.bytes + session->batch_scratch.bytes +
+           (session->experts == NULL ? 0 : cf_experts_memory(session->experts));
+}
+
+/* What the budget leaves for experts. copy_bytes: of the weights that are about to be copied. */
+static int share_budget(const cflow_session *session, uint64_t copy_bytes, uint64_t *expert_bytes)
+{
+    const uint64_t budget = (uint64_t)session->options.value[CFLOW_OPTION_RAM_BUDGET];
+    *expert_bytes = 0;
+    if (budget == 0) {
+        return CFLOW_OK;
+    }
+    /* Memory comes in whole huge pages: one is added for each of the two. */
+    const uint64_t others = cf_residency_memory(session) + copy_bytes + CF_CHUNK_BYTES;
+    const uint64_t least = session->plan->slots == 0 ? 0 : cf_experts_least_bytes(session->plan) + CF_CHUNK_BYTES;
+    if (budget < others || budget - others < least) {
+        return cf_fail(
+            CFLOW_ERR_MEMORY,
+            "option ram_budget is %llu bytes; %s needs at least %llu with these options: %llu for the experts "
+            "in use, %llu for everything else",
+            (unsigned long long)budget, session->model->path, (unsigned long long)(others + least),
+            (unsigned long long)least, (unsigned long long)others);
+    }
+    *expert_bytes = budget - others - CF_CHUNK_BYTES * (least > 0);
+    return CFLOW_OK;
+}
+
+static int make_experts(cflow_session *session, uint64_t bytes)
+{
+    int64_t *value = session->options.value;
+    const cf_experts_options options = {
+        .reader =
+            {
+                .kind = (int)value[CFLOW_OPTION_READER],
+                .path = (int)value[CFLOW_OPTION_READ_PATH],
+                .request_bytes = (uint64_t)value[CFLOW_OPTION_READ_BYTES],
+                .bytes_per_s = (uint64_t)value[CFLOW_OPTION_READ_RATE],
+            },
+        .sync = value[CFLOW_OPTION_EXPERT_READS] == CFLOW_EXPERT_READS_SYNC,
+        .verify = (int)value[CFLOW_OPTION_VERIFY],
+        .bytes = bytes,
+    };
+    const int status = cf_experts_create(session->plan, &options, &session->experts);
+    if (status == CFLOW_OK) {
+        value[CFLOW_OPTION_READER] = cf_reader_kind(cf_experts_reader(session->experts));
+        value[CFLOW_OPTION_READ_PATH] = cf_reader_path(cf_experts_reader(session->experts));
+    }
+    return status;
+}
+
+int cf_residency_direct(cflow_session *session)
+{
+    cf_spans spans;
+    uint64_t expert_bytes = 0;
+    int status = cf_spans_create(session->model, 0, &spans);
+    if (status == CFLOW_OK) {
+        status = share_budget(session, spans.bytes, &expert_bytes);
+    }
+    if (status == CFLOW_OK) {
+        status = copy_spans(session, &spans);
+    }
+    cf_spans_free(&spans);
+    if (status == CFLOW_OK && session->plan->slots > 0) {
+        status = make_experts(session, expert_bytes);
     }
     return status;
 }

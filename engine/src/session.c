@@ -1,6 +1,6 @@
 #include "session.h"
 
-#include "error.h"
+#include "storage.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -8,6 +8,32 @@
 static size_t pad16(size_t n)
 {
     return (n + CF_GROUP_ROWS - 1) / CF_GROUP_ROWS * CF_GROUP_ROWS;
+}
+
+/* Options of how experts come from the file are those of one residency, and of models that have experts. */
+static void resolve_reading(cflow_session *session)
+{
+    static const int of_direct[] = {
+        CFLOW_OPTION_EXPERT_READS, CFLOW_OPTION_READER,    CFLOW_OPTION_READ_PATH,
+        CFLOW_OPTION_READ_BYTES,   CFLOW_OPTION_READ_RATE, CFLOW_OPTION_VERIFY,
+    };
+    int64_t *value = session->options.value;
+    const int64_t residency = value[CFLOW_OPTION_RESIDENCY];
+    const int has_experts = session->model->param[CFLOW_PARAM_EXPERTS] != 0;
+    for (size_t i = 0; i < sizeof of_direct / sizeof of_direct[0]; i++) {
+        if (residency != CFLOW_RESIDENCY_DIRECT || !has_experts) {
+            value[of_direct[i]] = cf_option_default(of_direct[i]);
+        }
+    }
+    if (residency != CFLOW_RESIDENCY_DIRECT) {
+        value[CFLOW_OPTION_RAM_BUDGET] = 0;
+    }
+    if (residency != CFLOW_RESIDENCY_MMAP || !has_experts) {
+        value[CFLOW_OPTION_EXPERT_ADVICE] = CFLOW_EXPERT_ADVICE_NONE;
+    }
+    if (value[CFLOW_OPTION_EXPERT_ADVICE] != CFLOW_EXPERT_ADVICE_NONE) {
+        session->readahead_bytes = cf_storage_readahead_bytes(session->model->fd);
+    }
 }
 
 /* Values that stand for "as in the file" become the file's; combinations that cannot work are refused. */
@@ -69,9 +95,14 @@ static int resolve_options(cflow_session *session, const cflow_options *options)
     if (model->param[CFLOW_PARAM_FFN_HIDDEN] == 0) {
         value[CFLOW_OPTION_DENSE_DELAY] = 0;
     }
-    if (value[CFLOW_OPTION_LAYOUT] == CFLOW_LAYOUT_ROW_MAJOR) {
+    if (value[CFLOW_OPTION_LAYOUT] == CFLOW_LAYOUT_ROW_MAJOR ||
+        value[CFLOW_OPTION_RESIDENCY] == CFLOW_RESIDENCY_DIRECT) {
         value[CFLOW_OPTION_PROMPT_BATCH] = 1;
     }
+    if (value[CFLOW_OPTION_STREAM_BYTES] != 0) {
+        return cf_fail(CFLOW_ERR_UNSUPPORTED, "option stream_bytes: this build streams no weights");
+    }
+    resolve_reading(session);
     if (value[CFLOW_OPTION_PROMPT_BATCH] > value[CFLOW_OPTION_CONTEXT]) {
         value[CFLOW_OPTION_PROMPT_BATCH] = value[CFLOW_OPTION_CONTEXT];
     }
@@ -91,6 +122,7 @@ static int make_plan(cflow_session *session)
         .q8 = value[CFLOW_OPTION_Q8_ACTIVATIONS] != 0,
         .isa = (int)value[CFLOW_OPTION_ISA],
         .read_all_experts = value[CFLOW_OPTION_READ_ALL_EXPERTS] != 0,
+        .late_experts = value[CFLOW_OPTION_RESIDENCY] == CFLOW_RESIDENCY_DIRECT,
         .rows_per_pass =
             value[CFLOW_OPTION_LAYOUT] == CFLOW_LAYOUT_ROW_MAJOR ? (uint32_t)value[CFLOW_OPTION_ROWS_PER_PASS] : 0,
     };
@@ -176,10 +208,12 @@ int cflow_session_create(const cflow_model *model, const cflow_options *options,
         return cf_fail(CFLOW_ERR_MEMORY, "cflow_session_create: out of memory");
     }
     session->model = model;
-    session->data = model->map + model->data_offset;
     int status = resolve_options(session, options);
     if (status == CFLOW_OK) {
         status = make_plan(session);
+    }
+    if (status == CFLOW_OK) {
+        status = cf_residency_map(session);
     }
     if (status == CFLOW_OK) {
         status = make_memory(session);
@@ -194,6 +228,9 @@ int cflow_session_create(const cflow_model *model, const cflow_options *options,
     }
     if (status == CFLOW_OK && session->options.value[CFLOW_OPTION_RESIDENCY] == CFLOW_RESIDENCY_COPY) {
         status = cf_residency_copy(session);
+    }
+    if (status == CFLOW_OK && session->options.value[CFLOW_OPTION_RESIDENCY] == CFLOW_RESIDENCY_DIRECT) {
+        status = cf_residency_direct(session);
     }
     if (status == CFLOW_OK && session->options.value[CFLOW_OPTION_LAYOUT] == CFLOW_LAYOUT_ROW_MAJOR) {
         status = cf_residency_row_major(session);
@@ -223,6 +260,7 @@ void cflow_session_destroy(cflow_session *session)
     }
     cflow_pool_destroy(session->pool);
     free_traces(session);
+    cf_experts_destroy(session->experts);
     cf_plan_destroy(session->plan);
     cf_memory_unmap(&session->copied);
     cf_memory_unmap(&session->row_major);
@@ -231,6 +269,7 @@ void cflow_session_destroy(cflow_session *session)
     cf_memory_unmap(&session->shared_arena);
     cf_memory_unmap(&session->batch_arena);
     cf_memory_unmap(&session->batch_scratch);
+    free(session->place);
     free(session->row_major_offset);
     free(session->workers);
     free(session->routing);
@@ -272,6 +311,18 @@ int cflow_session_wait(cflow_session *session)
     }
     session->busy = 0;
     atomic_store(&session->cancel, 0);
+    if (session->options.value[CFLOW_OPTION_RESIDENCY] != CFLOW_RESIDENCY_COPY) {
+        session->device_bytes += cf_storage_read_bytes() - session->device_start_bytes;
+    }
+    if (session->job_status == CFLOW_ERR_IO || session->job_status == CFLOW_ERR_CHECKSUM) {
+        return session->read_experts != NULL
+                   ? cf_fail(session->job_status, "%s", session->job_message)
+                   : cf_fail(session->job_status, "token at position %u: %s", session->position, session->job_message);
+    }
+    if (session->read_experts != NULL) {
+        return session->job_status == CFLOW_OK ? CFLOW_OK
+                                               : cf_fail(session->job_status, "reading of experts cancelled");
+    }
     if (session->job_status == CFLOW_ERR_CANCELLED) {
         return cf_fail(CFLOW_ERR_CANCELLED, "cancelled after %zu of %zu tokens", session->done, session->feed_count);
     }
@@ -294,6 +345,20 @@ int cflow_session_wait(cflow_session *session)
     return session->logits_out == NULL ? CFLOW_OK : cflow_session_logits(session, session->logits_out);
 }
 
+static int run_job(cflow_session *session, cf_job_fn job)
+{
+    session->job_status = CFLOW_OK;
+    session->job_bad_layer = CF_NONE;
+    if (session->options.value[CFLOW_OPTION_RESIDENCY] != CFLOW_RESIDENCY_COPY) {
+        session->device_start_bytes = cf_storage_read_bytes();
+    }
+    atomic_store(&session->abort, 0);
+    atomic_store(&session->first_in_ns, 0);
+    session->busy = 1;
+    cf_pool_start(session->pool, job, session);
+    return cflow_session_wait(session);
+}
+
 static int start(cflow_session *session, size_t n)
 {
     if (n > session->context - session->position) {
@@ -303,13 +368,8 @@ static int start(cflow_session *session, size_t n)
     session->feed_count = n;
     session->done = 0;
     session->has_logits = 0;
-    session->job_status = CFLOW_OK;
-    session->job_bad_layer = CF_NONE;
-    atomic_store(&session->abort, 0);
-    atomic_store(&session->first_in_ns, 0);
-    session->busy = 1;
-    cf_pool_start(session->pool, cf_exec_job, session);
-    return cflow_session_wait(session);
+    session->read_experts = NULL;
+    return run_job(session, cf_exec_job);
 }
 
 static int check_token(const cflow_session *session, int32_t token, size_t index)
@@ -360,6 +420,36 @@ int cflow_session_generate(cflow_session *session, int32_t token, size_t n, int3
     session->tokens_out = tokens_out;
     session->ns_out = ns_out;
     return start(session, n);
+}
+
+int cflow_session_read_experts(cflow_session *session, const int32_t *experts, size_t tokens, uint64_t *ns_out)
+{
+    if (session == NULL || experts == NULL || tokens == 0 || ns_out == NULL) {
+        return cf_fail(CFLOW_ERR_ARGUMENT, "cflow_session_read_experts: NULL argument or no tokens");
+    }
+    if (session->experts == NULL) {
+        return cf_fail(CFLOW_ERR_ARGUMENT,
+                       "cflow_session_read_experts: needs option residency = direct and a model with experts");
+    }
+    const int status = refuse_busy(session, "cflow_session_read_experts");
+    if (status != CFLOW_OK) {
+        return status;
+    }
+    const uint32_t *p = session->model->param;
+    const size_t per_token = (size_t)p[CFLOW_PARAM_LAYERS] * p[CFLOW_PARAM_EXPERTS_PER_TOKEN];
+    if (tokens > SIZE_MAX / per_token) {
+        return cf_fail(CFLOW_ERR_ARGUMENT, "cflow_session_read_experts: %zu tokens are too many", tokens);
+    }
+    for (size_t i = 0; i < tokens * per_token; i++) {
+        if (experts[i] < 0 || (uint32_t)experts[i] >= p[CFLOW_PARAM_EXPERTS]) {
+            return cf_fail(CFLOW_ERR_ARGUMENT, "expert %zu is %d; allowed: 0 to %u", i, experts[i],
+                           p[CFLOW_PARAM_EXPERTS] - 1);
+        }
+    }
+    session->read_experts = experts;
+    session->read_rows = tokens * p[CFLOW_PARAM_LAYERS];
+    session->read_ns_out = ns_out;
+    return run_job(session, cf_exec_read_job);
 }
 
 void cflow_session_cancel(cflow_session *session)
@@ -435,16 +525,15 @@ int cflow_session_memory(const cflow_session *session, uint64_t *kv_bytes_out, u
         return cf_fail(CFLOW_ERR_ARGUMENT, "cflow_session_memory: NULL argument");
     }
     *kv_bytes_out = session->kv.bytes;
-    *total_bytes_out = session->kv.bytes + session->copied.bytes + session->row_major.bytes +
-                       session->private_arenas.bytes + session->shared_arena.bytes + session->batch_arena.bytes +
-                       session->batch_scratch.bytes;
+    *total_bytes_out = cf_residency_memory(session);
     return CFLOW_OK;
 }
 
 static const char *const COUNTER_NAMES[CFLOW_COUNTER_COUNT] = {
-    "tokens",          "wall_ns",    "attention_bytes", "dense_bytes", "expert_bytes", "router_bytes", "head_bytes",
-    "embedding_bytes", "kv_bytes",   "attention_ns",    "dense_ns",    "expert_ns",    "router_ns",    "head_ns",
-    "vector_ns",       "barrier_ns", "phases",          "io_wait_ns",  "device_bytes",
+    "tokens",       "wall_ns",         "attention_bytes", "dense_bytes",  "expert_bytes", "router_bytes",
+    "head_bytes",   "embedding_bytes", "kv_bytes",        "attention_ns", "dense_ns",     "expert_ns",
+    "router_ns",    "head_ns",         "vector_ns",       "barrier_ns",   "phases",       "io_wait_ns",
+    "device_bytes", "asked_bytes",     "read_ns",         "expert_hits",
 };
 
 const char *cflow_counter_name(int counter)
@@ -470,6 +559,15 @@ int cflow_session_counters(const cflow_session *session, uint64_t *values_out)
     values_out[CFLOW_COUNTER_TOKENS] = session->tokens;
     values_out[CFLOW_COUNTER_WALL_NS] = session->wall_ns;
     values_out[CFLOW_COUNTER_PHASES] = session->phases;
+    values_out[CFLOW_COUNTER_DEVICE_BYTES] = session->device_bytes;
+    if (session->experts != NULL) {
+        cf_reader_totals totals;
+        cf_reader_totals_get(cf_experts_reader(session->experts), &totals);
+        values_out[CFLOW_COUNTER_IO_WAIT_NS] = totals.wait_ns - session->reader_start.wait_ns;
+        values_out[CFLOW_COUNTER_ASKED_BYTES] = totals.asked_bytes - session->reader_start.asked_bytes;
+        values_out[CFLOW_COUNTER_READ_NS] = totals.read_ns - session->reader_start.read_ns;
+        values_out[CFLOW_COUNTER_EXPERT_HITS] = cf_experts_hits(session->experts) - session->hits_start;
+    }
     return CFLOW_OK;
 }
 
@@ -485,7 +583,11 @@ int cflow_session_counters_reset(cflow_session *session)
     for (int i = 0; i < cf_pool_threads(session->pool); i++) {
         memset(session->workers[i].counters, 0, sizeof session->workers[i].counters);
     }
-    session->tokens = session->wall_ns = session->phases = 0;
+    session->tokens = session->wall_ns = session->phases = session->device_bytes = 0;
+    if (session->experts != NULL) {
+        cf_reader_totals_get(cf_experts_reader(session->experts), &session->reader_start);
+        session->hits_start = cf_experts_hits(session->experts);
+    }
     return CFLOW_OK;
 }
 

@@ -3,6 +3,8 @@
 #define CF_SESSION_H
 
 #include "attention.h"
+#include "error.h"
+#include "experts.h"
 #include "gemm.h"
 #include "load.h"
 #include "plan.h"
@@ -13,6 +15,8 @@
 struct cflow_options {
     int64_t value[CFLOW_OPTION_COUNT];
 };
+
+int64_t cf_option_default(int option); /* what options.c sets at first */
 
 /*
  * Zeroed anonymous memory; huge = 1: aligned to and, where the kernel gives them, on transparent huge pages when it fills
@@ -64,8 +68,11 @@ struct cflow_session {
     uint32_t batch; /* most tokens of a chunk; 1: no chunks */
     uint32_t position;
 
-    const uint8_t *data;      /* tensor at data + (offset - model->data_offset) */
-    cf_memory copied;         /* residency copy */
+    const uint8_t *data;      /* tensor i at data + place[i]: the mapping, or the copy */
+    uint64_t *place;          /* [tensor_count]; UINT64_MAX for one that lies in `experts` */
+    cf_memory copied;         /* residency copy; direct: what is not in the expert bank */
+    cf_experts *experts;      /* residency direct, of a model that has any; else NULL */
+    uint64_t readahead_bytes; /* of one MADV_WILLNEED; with option expert_advice */
     cf_memory row_major;      /* layout row-major */
     size_t *row_major_offset; /* [tensor_count], into row_major */
     cf_memory kv;             /* keys then values: [layer][kv_head][context][head_dim] */
@@ -98,28 +105,44 @@ struct cflow_session {
     int want_logits;
     uint64_t token_start_ns;
     _Atomic uint64_t first_in_ns;
+    uint32_t phase;              /* of the one token */
+    uint64_t fetch_wait_ns;      /* for storage, in the last barrier in front of experts */
+    const int32_t *read_experts; /* a pure read: [read_rows][experts_per_token] */
+    size_t read_rows;
+    uint64_t *read_ns_out;
+    uint64_t device_start_bytes; /* cf_storage_read_bytes() at the start */
     int job_status;
+    char job_message[CF_ERROR_BYTES]; /* of CFLOW_ERR_IO and CFLOW_ERR_CHECKSUM */
     uint32_t job_bad_layer;
     _Atomic int abort;
     _Atomic int cancel;
     uint64_t tokens;
     uint64_t wall_ns;
     uint64_t phases;
+    uint64_t device_bytes;
+    cf_reader_totals reader_start; /* of the reader and the store when the counters were last reset */
+    uint64_t hits_start;
 };
 
 static inline const uint8_t *cf_tensor_data(const cflow_session *session, const cf_tensor *tensor)
 {
-    return session->data + (tensor->offset - session->model->data_offset);
+    return session->data + session->place[tensor - session->model->tensors];
 }
 
 /* residency.c */
-int cf_residency_copy(cflow_session *session);
+int cf_residency_map(cflow_session *session);  /* weights are read from the mapping; the others come after it */
+int cf_residency_copy(cflow_session *session); /* from a copy */
+/* A copy of all but the experts, which are read from the file within the budget of the options. */
+int cf_residency_direct(cflow_session *session);
+/* Anonymous memory that the session holds. */
+uint64_t cf_residency_memory(const cflow_session *session);
 int cf_residency_row_major(cflow_session *session);
 /*
- * NUMA node, as `nodes` numbers them, on which each chunk of the data (load.h) should lie: that of the workers that read
+ * NUMA node, as `nodes` numbers them, on which each chunk of the copy (load.h) should lie: that of the workers that read
  * most of it. chunk_node: [cf_load_chunks()].
  */
-int cf_residency_chunk_nodes(const cf_plan *plan, const cf_worker_nodes *nodes, uint32_t *chunk_node);
+int cf_residency_chunk_nodes(const cf_plan *plan, const cf_spans *spans, const cf_worker_nodes *nodes,
+                             uint32_t *chunk_node);
 /* Has every worker be the first to touch its working memory, which then lies on its node. */
 void cf_residency_touch(cflow_session *session);
 
@@ -128,5 +151,7 @@ int cf_batch_memory(cflow_session *session);
 
 /* exec.c: the job that runs the tokens of a call on every worker. */
 void cf_exec_job(void *session, int thread);
+/* Likewise for a call that only reads experts. */
+void cf_exec_read_job(void *session, int thread);
 
 #endif

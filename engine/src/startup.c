@@ -59,16 +59,21 @@ int cflow_probe_load(cflow_pool *pool, const cflow_model *model, uint64_t *ns_ou
     if (pool == NULL || model == NULL || ns_out == NULL || direct_bytes_out == NULL) {
         return cf_fail(CFLOW_ERR_ARGUMENT, "cflow_probe_load: NULL argument");
     }
-    cf_memory memory;
-    int status = map_touched(pool, model->file_bytes - model->data_offset, &memory, ns_out);
+    cf_spans spans;
+    int status = cf_spans_create(model, 1, &spans);
     if (status != CFLOW_OK) {
         return status;
     }
-    cf_load load = {.model = model, .target = memory.data};
-    const uint64_t start_ns = cf_now_ns();
-    status = cf_load_run(&load, pool);
-    *ns_out = cf_now_ns() - start_ns;
-    *direct_bytes_out = load.direct_bytes;
-    cf_memory_unmap(&memory);
+    cf_memory memory;
+    status = map_touched(pool, spans.bytes, &memory, ns_out);
+    if (status == CFLOW_OK) {
+        cf_load load = {.model = model, .spans = &spans, .target = memory.data};
+        const uint64_t start_ns = cf_now_ns();
+        status = cf_load_run(&load, pool);
+        *ns_out = cf_now_ns() - start_ns;
+        *direct_bytes_out = load.direct_bytes;
+        cf_memory_unmap(&memory);
+    }
+    cf_spans_free(&spans);
     return status;
 }

@@ -16,6 +16,7 @@ enum { TENSORS = 40, DATA_OFFSET = 8192 };
 static char path[] = "/tmp/cflow-load-XXXXXX";
 static cf_tensor tensors[TENSORS];
 static cflow_model model;
+static cf_spans spans; /* all of its data */
 
 /* A file of about 9 chunks: tensors of uneven sizes with gaps between them, in a table that is not in file order. */
 static void make_file(void)
@@ -50,6 +51,7 @@ static void make_file(void)
     free(data);
     model.map = mmap(NULL, model.file_bytes, PROT_READ, MAP_SHARED, model.fd, 0);
     CHECK(model.map != MAP_FAILED);
+    CHECK(cf_spans_create(&model, 1, &spans) == CFLOW_OK);
 }
 
 static void empty_page_cache(void)
@@ -74,7 +76,7 @@ static cf_pool *pool_of_nodes(int threads, int per_node)
 
 static int load_into(cf_memory *memory, cf_load *load, const cf_pool *pool)
 {
-    CHECK(cf_memory_map(memory, model.file_bytes - model.data_offset, 1, "test") == CFLOW_OK);
+    CHECK(cf_memory_map(memory, load->spans->bytes, 1, "test") == CFLOW_OK);
     CHECK((uintptr_t)memory->data % CF_CHUNK_BYTES == 0);
     load->model = &model;
     load->target = memory->data;
@@ -89,7 +91,7 @@ static void test_every_byte(int threads, int per_node, int by_node)
     CHECK(nodes.count == (uint32_t)((threads + per_node - 1) / per_node));
     CHECK(nodes.of[threads - 1] == nodes.count - 1);
     uint32_t chunk_node[64];
-    const uint64_t chunks = cf_load_chunks(&model);
+    const uint64_t chunks = cf_load_chunks(&spans);
     CHECK(chunks > 8 && chunks <= 64);
     for (uint64_t i = 0; i < chunks; i++) {
         chunk_node[i] = (uint32_t)(i * 5 % nodes.count);
@@ -99,7 +101,7 @@ static void test_every_byte(int threads, int per_node, int by_node)
             empty_page_cache();
         }
         cf_memory memory;
-        cf_load load = {.chunk_node = by_node ? chunk_node : NULL, .verify = 1};
+        cf_load load = {.spans = &spans, .chunk_node = by_node ? chunk_node : NULL, .verify = 1};
         CHECK(load_into(&memory, &load, pool) == CFLOW_OK);
         CHECK(load.direct_bytes <= model.file_bytes - model.data_offset);
         CHECK(memcmp(memory.data, model.map + model.data_offset, model.file_bytes - model.data_offset) == 0);
@@ -108,12 +110,47 @@ static void test_every_byte(int threads, int per_node, int by_node)
     cflow_pool_destroy(pool);
 }
 
+/* Every seventh tensor and a run of them are experts: the rest lies side by side, each at its place, whole. */
+static void test_without_experts(int threads)
+{
+    for (int i = 0; i < TENSORS; i++) {
+        tensors[i].expert = i % 7 == 0 || (i > 15 && i < 22) ? 0 : CF_NONE;
+    }
+    cf_pool *pool = pool_of_nodes(threads, threads);
+    cf_spans some;
+    CHECK(cf_spans_create(&model, 0, &some) == CFLOW_OK);
+    CHECK(some.count > 3 && some.bytes < spans.bytes);
+    for (int cold = 0; cold < 2; cold++) {
+        if (cold) {
+            empty_page_cache();
+        }
+        cf_memory memory;
+        cf_load load = {.spans = &some, .verify = 1};
+        CHECK(load_into(&memory, &load, pool) == CFLOW_OK);
+        for (int i = 0; i < TENSORS; i++) {
+            const cf_tensor *tensor = &tensors[i];
+            if (!cf_spans_hold(&some, tensor)) {
+                continue;
+            }
+            const uint64_t at = cf_spans_position(&some, tensor);
+            CHECK(at % CF_SPAN_ALIGN == tensor->offset % CF_SPAN_ALIGN && at + tensor->bytes <= some.bytes);
+            CHECK(memcmp((uint8_t *)memory.data + at, model.map + tensor->offset, tensor->bytes) == 0);
+        }
+        cf_memory_unmap(&memory);
+    }
+    cf_spans_free(&some);
+    cflow_pool_destroy(pool);
+    for (int i = 0; i < TENSORS; i++) {
+        tensors[i].expert = CF_NONE;
+    }
+}
+
 static void test_wrong_hash(void)
 {
     cf_pool *pool = pool_of_nodes(3, 2);
     for (int i = 0; i < TENSORS; i += 13) {
         cf_memory memory;
-        cf_load load = {.verify = 1};
+        cf_load load = {.spans = &spans, .verify = 1};
         tensors[i].hash ^= 1;
         CHECK(load_into(&memory, &load, pool) == CFLOW_ERR_CHECKSUM);
         CHECK(strstr(cflow_last_error(), tensors[i].name) != NULL);
@@ -130,7 +167,7 @@ static void test_shortened_file(void)
 {
     cf_pool *pool = pool_of_nodes(2, 2);
     cf_memory memory;
-    cf_load load = {.verify = 1};
+    cf_load load = {.spans = &spans, .verify = 1};
     CHECK(ftruncate(model.fd, (off_t)(model.file_bytes - 200000)) == 0);
     CHECK(load_into(&memory, &load, pool) == CFLOW_ERR_IO);
     CHECK(strstr(cflow_last_error(), "the file ended") != NULL);
@@ -167,9 +204,11 @@ static void test_chunk_nodes(void)
     const cf_plan plan = {.model = &fake, .options = {.threads = 4}, .ops = ops, .pieces = pieces, .piece_count = 2};
     const cf_worker_nodes nodes = {.count = 2, .of = {0, 0, 1, 1}};
     uint32_t chunk_node[256];
-    const uint64_t chunks = cf_load_chunks(&fake);
+    cf_span span = {.offset = 4096, .bytes = offset + expert_bytes - 4096};
+    const cf_spans whole = {.experts = 1, .bytes = span.bytes, .count = 1, .span = &span};
+    const uint64_t chunks = cf_load_chunks(&whole);
     CHECK(chunks < 256);
-    CHECK(cf_residency_chunk_nodes(&plan, &nodes, chunk_node) == CFLOW_OK);
+    CHECK(cf_residency_chunk_nodes(&plan, &whole, &nodes, chunk_node) == CFLOW_OK);
     const uint64_t middle = big.bytes / 2, matrices = big.bytes + after.bytes;
     uint32_t dealt[2] = {0};
     for (uint64_t i = 0; i < chunks; i++) {
@@ -203,6 +242,8 @@ int main(void)
     test_every_byte(7, 3, 1);
     test_every_byte(64, 16, 1);
     test_every_byte(64, 64, 0);
+    test_without_experts(1);
+    test_without_experts(5);
     test_wrong_hash();
     test_shortened_file();
     test_chunk_nodes();
