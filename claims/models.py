@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Final
 
 from claims.run import SEED
@@ -25,13 +24,14 @@ from engine.layout import plan
 from engine.model import Model
 from engine.session import OptionValue, Session
 from engine.smollm2 import gguf_path
+from engine.stages import blank_session
 from engine.synth import synthesise
 from engine.tensors import model_specs
 
 _FORMAT: Final = 2
 """Counts changes of what the writers put into a file of the same geometry."""
 PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
-_CACHED_NAME: Final = re.compile(r"\.?.+-[0-9a-f]{12}\.(cflow|gguf)(\.\d+\.tmp)?")
+_CACHED_NAME: Final = re.compile(r"\.?.+-[0-9a-f]{12}\.(cflow|vflow|gguf)(\.\d+\.tmp)?")
 
 
 def _cached(folder: Path, name: str, key: str) -> Path:
@@ -125,16 +125,10 @@ def schedule_session(geometry: Geometry, folder: Path, **options: OptionValue) -
     options: of the session, beside one thread and a context of one.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(dir=folder) as temporary:
-        path = Path(temporary) / "schedule.cflow"
-        hparams = geometry.hyperparameters()
-        specs = model_specs(hparams, lambda role: Type.F32 if role is Role.ROUTER else Type.Q4_0)
-        layout = plan(hparams, specs, "schedule only")
-        with path.open("wb") as file:
-            file.write(layout.front([0] * len(layout.specs), [0] * len(layout.expert_regions)))
-            file.truncate(layout.file_bytes)
-        with Model(path) as model, Session(model, threads=1, context=1, **options) as session:
-            yield session
+    hparams = geometry.hyperparameters()
+    specs = model_specs(hparams, lambda role: Type.F32 if role is Role.ROUTER else Type.Q4_0)
+    with blank_session(plan(hparams, specs, "schedule only"), folder, **options) as session:
+        yield session
 
 
 def undelayed(geometry: Geometry) -> Geometry:

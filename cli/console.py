@@ -4,6 +4,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from engine.enums import Isa
+from engine.enums import Isa, Order
 from engine.kernels import threads_default
 
 EXIT_FAILED = 1
@@ -19,15 +20,40 @@ EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
-ModelOption = Annotated[Path, typer.Option("--model", "-m", help="A .cflow model.")]
+ModelOption = Annotated[Path, typer.Option("--model", "-m", help="A .cflow or .vflow model.")]
 IsaOption = Annotated[
     str | None,
     typer.Option(help=f"Instruction set: {', '.join(isa.name.lower() for isa in Isa)}. Default: the best."),
 ]
 
 
+class Stages(StrEnum):
+    """What a stage of a .vflow file is."""
+
+    PHASE = "phase"
+    KIND = "kind"
+
+
+StagesOption = Annotated[
+    Stages | None,
+    typer.Option(
+        help="Order of a .vflow file: phase by phase of the schedule, or kind of matrix by kind.",
+        show_default=Stages.PHASE.value,
+    ),
+]
+
+
 class UsageError(Exception):
     """An option or environment that a command cannot work with; one sentence for the user."""
+
+
+def file_order(target: Path, stages: Stages | None) -> Order:
+    """The order of the data in a file that is to be written: stage-major in one that ends in .vflow."""
+    if target.suffix.lower() == ".vflow":
+        return Order[(stages or Stages.PHASE).name]
+    if stages is not None:
+        raise UsageError(f"--stages: only a .vflow file has stages, {target} is none")
+    return Order.LAYER
 
 
 def message(text: str) -> None:

@@ -1,24 +1,31 @@
-"""`cflow convert`: GGUF to .cflow and back."""
+"""`cflow convert`: between GGUF, .cflow and .vflow."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from cli.console import UsageError, mb, message, progress_bar
+from cli.console import StagesOption, UsageError, file_order, mb, message, progress_bar
 from engine.convert_gguf import convert as convert_gguf
 from engine.export_gguf import export
 from engine.gguf_names import ARCHITECTURES
+from engine.layout import MAGIC
+from engine.reorder import reorder
 from engine.tiles import TileShape, type_named
 
 
 def convert(
     source: Annotated[
         Path,
-        typer.Argument(help=f"A GGUF file of architecture {', '.join(ARCHITECTURES)}, or a .cflow file."),
+        typer.Argument(
+            help=f"A GGUF file of architecture {', '.join(ARCHITECTURES)}, or a .cflow or .vflow file."
+        ),
     ],
     target: Annotated[
-        Path, typer.Argument(help="The file to write; replaced when it exists. GGUF when it ends in .gguf.")
+        Path,
+        typer.Argument(
+            help="The file to write, or replace: GGUF when it ends in .gguf, stage-major when in .vflow."
+        ),
     ],
     quantize: Annotated[
         str | None, typer.Option(help="Quantise f16 and f32 matrices to q4_0, q4_1 or q8_0.")
@@ -30,32 +37,57 @@ def convert(
         int | None,
         typer.Option(help="Columns of a tile, a multiple of 32.", show_default=str(TileShape.cols)),
     ] = None,
+    stages: StagesOption = None,
 ) -> None:
-    """Convert a model between GGUF and .cflow, block for block.
+    """Convert a model between GGUF, .cflow (layer-major) and .vflow (stage-major), block for block.
 
     Dense and with experts. What the engine would compute otherwise than a GGUF file asks (K-quants, scaled
     rotary embeddings, sliding windows, shared experts ...) is refused by name, and so is a .cflow model that
-    no GGUF architecture describes. The tokenizer is carried along into .cflow, but not back.
+    no GGUF architecture describes. The tokenizer is carried along, but not back into GGUF. Between .cflow and
+    .vflow every tensor keeps its bytes.
+
+    Example: cflow convert model.cflow model.vflow --stages kind
     """
+    order = file_order(target, stages)
+    shaping = {"--quantize": quantize, "--tile-rows": tile_rows, "--tile-cols": tile_cols}
+    given = [name for name, value in shaping.items() if value is not None]
     if target.suffix.lower() == ".gguf":
         if source.suffix.lower() == ".gguf":
             raise UsageError(f"{source} and {target}: both are GGUF, one must be .cflow")
-        options = {"--quantize": quantize, "--tile-rows": tile_rows, "--tile-cols": tile_cols}
-        given = [name for name, value in options.items() if value is not None]
         if given:
             raise UsageError(f"{', '.join(given)}: a GGUF file takes the blocks of the model as they are")
         _to_gguf(source, target)
+        return
+    if _is_ours(source):
+        if given:
+            raise UsageError(f"{', '.join(given)}: only for a GGUF source; {source} keeps its tiles")
+        with progress_bar(f"converting {source.name}") as progress:
+            written = reorder(source, target, order, progress)
+        print(f"{target}: {written.name or 'unnamed'}, {_sizes(written.tensors, written.file_bytes)}")
         return
     kind = None if quantize is None else type_named(quantize)
     shape = TileShape(
         TileShape.rows if tile_rows is None else tile_rows, TileShape.cols if tile_cols is None else tile_cols
     )
     with progress_bar(f"converting {source.name}") as progress:
-        done = convert_gguf(source, target, quantize=kind, tile_shape=shape, progress=progress)
+        done = convert_gguf(source, target, quantize=kind, tile_shape=shape, order=order, progress=progress)
     if done.tokenizer_note:
         message(f"note: no tokenizer is carried along: {done.tokenizer_note}")
-    tensors = f"{done.tensors} tensors, {mb(done.file_bytes)}"
-    print(f"{target}: {done.name}, architecture {done.architecture}, {tensors}")
+    sizes = _sizes(done.tensors, done.file_bytes)
+    print(f"{target}: {done.name}, architecture {done.architecture}, {sizes}")
+
+
+def _is_ours(source: Path) -> bool:
+    """Whether a file begins as .cflow and .vflow files do; what cannot be read is left to its reader."""
+    try:
+        with source.open("rb") as file:
+            return file.read(len(MAGIC)) == MAGIC
+    except OSError:
+        return False
+
+
+def _sizes(tensors: int, file_bytes: int) -> str:
+    return f"{tensors} tensors, {mb(file_bytes)}"
 
 
 def _to_gguf(source: Path, target: Path) -> None:
@@ -63,4 +95,4 @@ def _to_gguf(source: Path, target: Path) -> None:
         done = export(source, target, progress=progress)
     if done.had_tokenizer:
         message("note: the tokenizer is not carried along into GGUF")
-    print(f"{target}: architecture {done.architecture}, {done.tensors} tensors, {mb(done.file_bytes)}")
+    print(f"{target}: architecture {done.architecture}, {_sizes(done.tensors, done.file_bytes)}")

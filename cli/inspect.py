@@ -1,4 +1,4 @@
-"""`cflow inspect`: what a .cflow file holds."""
+"""`cflow inspect`: what a .cflow or .vflow file holds."""
 
 from collections import Counter
 from dataclasses import asdict
@@ -8,15 +8,21 @@ from typing import Annotated, Any
 import typer
 
 from cli.console import JsonOption, mb, print_json
-from engine.enums import Activation, Architecture, Route
+from engine.enums import Activation, Architecture, Order, Route
 from engine.model import Model, Tensor
 from engine.tensors import OPTIONAL_ROLES
 
 _WORDS = {"architecture": Architecture, "route": Route, "activation": Activation}
 
+_ORDERS = {
+    Order.LAYER: "layer-major",
+    Order.PHASE: "stage-major, by phase of the schedule",
+    Order.KIND: "stage-major, by kind of matrix",
+}
+
 
 def inspect(
-    path: Annotated[Path, typer.Argument(help="A .cflow model.")],
+    path: Annotated[Path, typer.Argument(help="A .cflow or .vflow model.")],
     verify: Annotated[bool, typer.Option("--verify", help="Read all data and check every hash.")] = False,
     tensors: Annotated[bool, typer.Option("--tensors", help="List every tensor.")] = False,
     json: JsonOption = False,
@@ -33,6 +39,7 @@ def inspect(
                     "path": str(path),
                     "name": model.name,
                     "file_bytes": model.file_bytes,
+                    "order": model.order.name.lower(),
                     "verified": verify,
                     "tokenizer": model.tokenizer_json is not None,
                     "optional_tensors": _optional(found),
@@ -43,6 +50,7 @@ def inspect(
             )
             return
         print(f"{path}: {model.name or 'unnamed'}, {mb(model.file_bytes)}, {len(found)} tensors")
+        print(f"  {'order':<18} {_ORDERS[model.order]}")
         for name, value in params.items():
             print(f"  {name:<18} {value}")
         print(f"  {'tokenizer':<18} {'yes' if model.tokenizer_json else 'no'}")

@@ -5,14 +5,23 @@ from typing import Annotated
 
 import typer
 
-from cli.console import JsonOption, UsageError, mb, message, print_json, progress_bar
+from cli.console import (
+    JsonOption,
+    StagesOption,
+    UsageError,
+    file_order,
+    mb,
+    message,
+    print_json,
+    progress_bar,
+)
 from engine.export_gguf import Export, architecture_of, export
 from engine.geometry import Geometry
 from engine.synth import synthesise
 
 
 def synth(
-    target: Annotated[Path, typer.Argument(help="The .cflow file to write; replaced when it exists.")],
+    target: Annotated[Path, typer.Argument(help="The .cflow or .vflow file to write, or replace.")],
     geometry: Annotated[
         str, typer.Option(help='A name, numbers ("d=512,layers=6,vocab=1000"), or both ("arch4,layers=2").')
     ],
@@ -23,6 +32,7 @@ def synth(
     gguf: Annotated[
         Path | None, typer.Option(help="Also write the same weights as a GGUF file, for other engines.")
     ] = None,
+    stages: StagesOption = None,
     json: JsonOption = False,
 ) -> None:
     """Write a model with seeded random weights, at about the speed of the disk.
@@ -37,6 +47,7 @@ def synth(
         _check_gguf(gguf)
         what = f"--gguf with --geometry {geometry}"
         architecture_of(shape.hyperparameters(tile_rows, tile_cols), shape.qkv_bias, shape.qk_norm, what)
+    order = file_order(target, stages)
     name = geometry if "=" not in geometry else ""
     with progress_bar(f"writing {target.name}") as progress:
         done = synthesise(
@@ -47,6 +58,7 @@ def synth(
             tile_rows=tile_rows,
             tile_cols=tile_cols,
             name=name,
+            order=order,
             progress=progress,
         )
     exported = None if gguf is None else _export(target, gguf)

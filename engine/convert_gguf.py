@@ -1,4 +1,4 @@
-"""GGUF to .cflow, block for block, for the architectures of `engine.gguf_names`.
+"""GGUF to .cflow or .vflow, block for block, for the architectures of `engine.gguf_names`.
 
 Nothing is requantised unless asked for: blocks are rearranged into tiles, so that the conversion is lossless.
 A GGUF of architecture llama stores the rows of q and k for rotary pairs of adjacent elements (2i, 2i + 1);
@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from engine.enums import Role, Type
+from engine.enums import Order, Role, Type
 from engine.errors import ArgumentError, UnsupportedError
 from engine.format import CflowWriter
 from engine.gguf_hyperparameters import architecture_of, read_hyperparameters
@@ -25,6 +25,7 @@ from engine.gguf_names import NAMES, ROTATED_PARTS, GgufArchitecture, half_split
 from engine.gguf_source import GgufSource
 from engine.hyperparameters import Hyperparameters
 from engine.kernels import pack_tiles
+from engine.stages import arrangement_of
 from engine.tensors import TensorSpec, model_specs, tensor_spec
 from engine.tiles import Bytes, TileShape, dequantise, quantise
 from engine.tokenizer import FEED_IDS_HINT, GgufVocabulary, Tokenizer, from_gguf
@@ -51,6 +52,7 @@ def convert(
     *,
     quantize: Type | None = None,
     tile_shape: TileShape | None = None,
+    order: Order = Order.LAYER,
     progress: Callable[[int, int], None] | None = None,
 ) -> Conversion:
     """Converts a GGUF file. `progress(done, total)` counts stored bytes.
@@ -68,7 +70,12 @@ def convert(
     plan = _Plan(source, architecture, hparams, quantize)
     specs = plan.specs()
     with CflowWriter(
-        target_path, hparams, specs, tokenizer.to_json() if tokenizer else None, _shortened(name)
+        target_path,
+        hparams,
+        specs,
+        tokenizer.to_json() if tokenizer else None,
+        _shortened(name),
+        arrangement_of(order, hparams, specs, target_path.parent),
     ) as writer:
         total = sum(writer.layout.lengths)
         done = 0

@@ -116,6 +116,14 @@ class Role(IntEnum):
     ATTN_K_NORM = 16
 
 
+class Order(IntEnum):
+    """How the data of a file are ordered: layer-major, or stage-major by phase or by kind."""
+
+    LAYER = 0
+    PHASE = 1
+    KIND = 2
+
+
 class TensorField(IntEnum):
     """Fields of `cflow_model_tensor`."""
 
@@ -360,6 +368,7 @@ ENUMS: dict[str, tuple[str, type[IntEnum]]] = {
     "cflow_route": ("CFLOW_ROUTE_", Route),
     "cflow_activation": ("CFLOW_ACT_", Activation),
     "cflow_role": ("CFLOW_ROLE_", Role),
+    "cflow_order": ("CFLOW_ORDER_", Order),
     "cflow_tensor_field": ("CFLOW_TENSOR_", TensorField),
     "cflow_advice": ("CFLOW_ADVICE_", Advice),
     "cflow_residency": ("CFLOW_RESIDENCY_", Residency),

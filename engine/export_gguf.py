@@ -29,7 +29,7 @@ from engine.gguf_target import ALIGN_BYTES, GgufTensor, MetadataValue, plan_gguf
 from engine.hyperparameters import Hyperparameters
 from engine.kernels import unpack_tiles
 from engine.pending import PendingFile
-from engine.tensors import EXPERT_ROLES, shape_of
+from engine.tensors import EXPERT_ROLES, checked_specs, shape_of
 from engine.tiles import Bytes
 
 _BAND_BYTES = 4 << 20
@@ -172,10 +172,11 @@ class _Exporter:
         }
 
     def tensors(self) -> list[_Tensor]:
-        """In the order of the .cflow file, experts stacked."""
+        """In layer-major order whatever that of the file, experts stacked."""
+        entries = {entry.spec.key: entry for entry in self._file.tensors}
         stacks: dict[tuple[Role, int | None], list[TensorEntry]] = {}
-        for entry in self._file.tensors:
-            stacks.setdefault((entry.spec.role, entry.spec.block), []).append(entry)
+        for spec in checked_specs(self._hparams, (entry.spec for entry in self._file.tensors)):
+            stacks.setdefault((spec.role, spec.block), []).append(entries[spec.key])
         return [
             _Tensor(self._info(name.format(b=block), part, entries), tuple(entries), part)
             for (role, block), entries in stacks.items()

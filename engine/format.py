@@ -1,4 +1,4 @@
-"""The .cflow file, version 1: what it holds, where, its writer, and a reader that needs no C.
+"""The .cflow and .vflow file, version 1: what it holds, where, its writer, and a reader that needs no C.
 
 The layout is the comment "FILE FORMAT" of `include/cflow.h`. The writer here is the authoritative one; the C
 library reads what it writes. `read_file` is independent of the C reader: for the reference and the tests.
@@ -17,7 +17,8 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from engine.enums import Param, Role, Type
+from engine.arrangement import LAYER_MAJOR, Arrangement
+from engine.enums import Order, Param, Role, Type
 from engine.errors import ArgumentError, ChecksumError, FileError, FormatError, NonFiniteError
 from engine.hyperparameters import NONE_U32, Hyperparameters
 from engine.layout import (
@@ -61,7 +62,7 @@ __all__ = [
 
 
 class CflowWriter:
-    """Writes a .cflow file, tensor by tensor in file order. Use as a context manager::
+    """Writes a .cflow or .vflow file, tensor by tensor in file order. Use as a context manager::
 
         with CflowWriter(path, hparams, specs, tokenizer_json) as writer:
             for spec in writer.specs:             # file order
@@ -80,8 +81,9 @@ class CflowWriter:
         specs: Iterable[TensorSpec],
         tokenizer_json: str | None = None,
         name: str = "",
+        arrangement: Arrangement = LAYER_MAJOR,
     ) -> None:
-        self.layout = plan(hparams, specs, name, tokenizer_json)
+        self.layout = plan(hparams, specs, name, tokenizer_json, arrangement)
         self._index = 0
         self._filled = 0
         self._hash = xxhash.xxh64()
@@ -173,13 +175,15 @@ class TensorEntry:
 
 @dataclass(frozen=True)
 class CflowFile:
-    """A .cflow file that `read_file` has checked. Tensor data are checked when `data` reads them."""
+    """A model file that `read_file` has checked. Tensor data are checked when `data` reads them."""
 
     path: Path
     name: str
     hparams: Hyperparameters
+    order: Order
     tensors: tuple[TensorEntry, ...]
     experts: tuple[tuple[int, int, int], ...]
+    """(offset, length, XXH64) of each, in order block * experts + expert."""
     tokenizer_json: str | None
     bytes_: Bytes = field(repr=False)
 
@@ -234,6 +238,7 @@ def read_file(path: Path) -> CflowFile:
         tokenizer_hash,
         tables_hash,
         data_offset,
+        order,
     ) = HEADER.unpack_from(header)
     _expect(path, "magic", magic, MAGIC)
     _expect(path, "format version", version, FORMAT_VERSION)
@@ -242,6 +247,9 @@ def read_file(path: Path) -> CflowFile:
     _expect(path, "file_bytes", file_bytes, len(data))
     _expect(path, "tensor_entry_bytes", tensor_entry_bytes, TENSOR_ENTRY.size)
     _expect(path, "expert_entry_bytes", expert_entry_bytes, EXPERT_ENTRY.size)
+    if order >= len(Order):
+        allowed = ", ".join(f"{one.value} ({one.name.lower()})" for one in Order)
+        raise FormatError(f"{path}: order is {order}, must be {allowed}")
     try:
         hparams = Hyperparameters.from_words(
             list(struct.unpack_from(f"<{len(Param)}I", header, PARAMS_OFFSET))
@@ -264,6 +272,7 @@ def read_file(path: Path) -> CflowFile:
         path=path,
         name=header[NAME_OFFSET:HASH_OFFSET].split(b"\0")[0].decode(),
         hparams=hparams,
+        order=Order(order),
         tensors=entries,
         experts=regions,
         tokenizer_json=tokenizer.tobytes().decode() if tokenizer_bytes else None,
@@ -347,13 +356,12 @@ def _check_regions(
     path: Path, hparams: Hyperparameters, entries: tuple[TensorEntry, ...], data_offset: int, file_bytes: int
 ) -> None:
     try:
-        specs = checked_specs(hparams, (entry.spec for entry in entries))
+        checked_specs(hparams, (entry.spec for entry in entries))
     except ArgumentError as error:
         raise FormatError(f"{path}: tensor {error}") from error
-    by_key = {entry.spec.key: entry for entry in entries}
     end = data_offset
-    for spec in specs:
-        entry = by_key[spec.key]
+    for entry in sorted(entries, key=lambda entry: entry.offset):
+        spec = entry.spec
         _expect(path, f"length of tensor {spec.name}", entry.length, spec.data_bytes(hparams.tile_shape))
         if entry.offset % DATA_ALIGN_BYTES or not end <= entry.offset <= file_bytes - entry.length:
             raise FormatError(

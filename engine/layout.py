@@ -1,4 +1,4 @@
-"""Where everything in a .cflow file lies, and its header and tables (comment "FILE FORMAT" of cflow.h)."""
+"""Where everything in a .cflow or .vflow file lies, its header and tables ("FILE FORMAT" of cflow.h)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import xxhash
 
-from engine.enums import Param, Role
+from engine.arrangement import LAYER_MAJOR, Arrangement
+from engine.enums import Order, Param, Role
 from engine.errors import ArgumentError
 from engine.hyperparameters import NONE_U32, Hyperparameters
 from engine.tensors import DATA_ALIGN_BYTES, TensorSpec, checked_specs
@@ -20,7 +21,7 @@ HEADER_BYTES = 512
 PAGE_BYTES = 4096
 NAME_BYTES = 64
 
-HEADER = struct.Struct("<8sIIQQIIQIIQQQQQ")
+HEADER = struct.Struct("<8sIIQQIIQIIQQQQQI")
 PARAMS_OFFSET = 128
 NAME_OFFSET = 440
 HASH_OFFSET = 504
@@ -30,10 +31,14 @@ EXPERT_ENTRY = struct.Struct("<QQQQ")
 
 @dataclass(frozen=True)
 class FileLayout:
-    """Where everything lies. Made by `plan()`; offsets and lengths are parallel to `specs`, in file order."""
+    """Where everything lies. Made by `plan()`; offsets and lengths are parallel to `specs`, in file order.
+
+    expert_regions: (offset, length) of each expert, in file order, too.
+    """
 
     hparams: Hyperparameters
     name: str
+    order: Order
     specs: tuple[TensorSpec, ...]
     offsets: tuple[int, ...]
     lengths: tuple[int, ...]
@@ -45,7 +50,9 @@ class FileLayout:
     file_bytes: int
 
     def front(self, hashes: list[int], expert_hashes: list[int]) -> bytes:
-        """Bytes 0 .. data_offset of the file: header, tables, tokenizer. Takes the XXH64 of all data."""
+        """Bytes 0 .. data_offset of the file: header, tables, tokenizer. Takes the XXH64 of all data,
+        parallel to `specs` and `expert_regions`.
+        """
         table = b"".join(
             TENSOR_ENTRY.pack(
                 spec.role,
@@ -65,9 +72,10 @@ class FileLayout:
                 self.specs, self.offsets, self.lengths, hashes, strict=True
             )
         )
+        owners = [(spec.block, spec.expert) for spec in self.specs if spec.role is Role.EXPERT_GATE_UP]
+        entries = zip(owners, self.expert_regions, expert_hashes, strict=True)
         experts = b"".join(
-            EXPERT_ENTRY.pack(offset, length, digest, 0)
-            for (offset, length), digest in zip(self.expert_regions, expert_hashes, strict=True)
+            EXPERT_ENTRY.pack(offset, length, digest, 0) for _, (offset, length), digest in sorted(entries)
         )
         out = bytearray(self.data_offset)
         out[HEADER_BYTES : HEADER_BYTES + len(table)] = table
@@ -96,6 +104,7 @@ class FileLayout:
             xxhash.xxh64_intdigest(self.tokenizer) if self.tokenizer else 0,
             tables_hash,
             self.data_offset,
+            self.order,
         )
         struct.pack_into(f"<{len(Param)}I", out, PARAMS_OFFSET, *self.hparams.words())
         name = self.name.encode()
@@ -105,16 +114,20 @@ class FileLayout:
 
 
 def plan(
-    hparams: Hyperparameters, specs: Iterable[TensorSpec], name: str = "", tokenizer_json: str | None = None
+    hparams: Hyperparameters,
+    specs: Iterable[TensorSpec],
+    name: str = "",
+    tokenizer_json: str | None = None,
+    arrangement: Arrangement = LAYER_MAJOR,
 ) -> FileLayout:
-    """Places all tensors. `specs` may come in any order.
+    """Places all tensors. `specs` may come in any order; `arrangement` says which they take in the file.
 
     Raises ArgumentError naming the tensor that is missing, twice, unexpected, or of the wrong shape or type,
     and for a model name that is too long.
     """
     if len(name.encode()) >= NAME_BYTES or "\0" in name:
         raise ArgumentError(f"name {name!r} must have at most {NAME_BYTES - 1} UTF-8 bytes and no NUL")
-    ordered = checked_specs(hparams, specs)
+    ordered = arrangement.arranged(checked_specs(hparams, specs))
     tokenizer = (tokenizer_json or "").encode()
     expert_count = hparams.blocks * hparams.experts
     end = HEADER_BYTES + len(ordered) * TENSOR_ENTRY.size
@@ -140,6 +153,7 @@ def plan(
     return FileLayout(
         hparams=hparams,
         name=name,
+        order=arrangement.order,
         specs=ordered,
         offsets=tuple(offsets),
         lengths=tuple(lengths),

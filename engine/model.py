@@ -1,4 +1,4 @@
-"""An open .cflow model: parameters, tensor table, tokenizer, verification."""
+"""An open .cflow or .vflow model: parameters, tensor table, tokenizer, verification."""
 
 import ctypes
 import struct
@@ -14,7 +14,7 @@ from typing import Protocol, Self
 import numpy as np
 import numpy.typing as npt
 
-from engine.enums import Advice, Param, Role, Status, TensorField, Type
+from engine.enums import Advice, Order, Param, Role, Status, TensorField, Type
 from engine.errors import ArgumentError, error_from_status
 from engine.native import ModelHandle, check, lib, pointer, text
 
@@ -48,7 +48,7 @@ class _Closable(Protocol):
 
 
 class Model:
-    """A .cflow file, mapped read-only. Use as a context manager, or call `close()`.
+    """A .cflow or .vflow file, mapped read-only. Use as a context manager, or call `close()`.
 
     Opening verifies header and tables, never the tensor data: `verify()` does that. The file must not change
     while it is open. Sessions of the model that are still open when it closes are closed first.
@@ -103,6 +103,11 @@ class Model:
     def file_bytes(self) -> int:
         """Length of the file."""
         return int(self._library.cflow_model_file_bytes(self.handle))
+
+    @property
+    def order(self) -> Order:
+        """How the data of the file are ordered."""
+        return Order(self._library.cflow_model_order(self.handle))
 
     def param(self, param: Param) -> int:
         """One header parameter as the unsigned integer that the file holds."""

@@ -102,6 +102,8 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "cflow_model_param_name": (c_char_p, [c_int]),
     "cflow_model_name": (c_char_p, [_model]),
     "cflow_model_file_bytes": (c_uint64, [_model]),
+    "cflow_model_order": (c_int, [_model]),
+    "cflow_order_name": (c_char_p, [c_int]),
     "cflow_model_tensor_count": (c_uint32, [_model]),
     "cflow_model_tensor": (c_int, [_model, c_uint32, _u64p]),
     "cflow_model_tensor_name": (c_char_p, [_model, c_uint32]),

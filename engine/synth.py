@@ -23,12 +23,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.direct_io import reserve, switch_to_direct_io
-from engine.enums import Role, Type
+from engine.enums import Order, Role, Type
 from engine.errors import ArgumentError
 from engine.format import FileLayout, TensorSpec, model_specs, plan
 from engine.geometry import Geometry
 from engine.native import HashHandle, check, lib
 from engine.pending import PendingFile
+from engine.stages import arrangement_of
 from engine.tiles import GROUP_ROWS, Bytes, Run, clear_rows, group_bytes, type_named
 
 WINDOW_BYTES = 16 << 20
@@ -60,6 +61,7 @@ def synthesise(
     embedding_sigma: float = EMBEDDING_SIGMA,
     matrix_sigma: float | None = None,
     name: str = "",
+    order: Order = Order.LAYER,
     threads: int = 2,
     progress: Callable[[int, int], None] | None = None,
 ) -> Synthesis:
@@ -68,6 +70,7 @@ def synthesise(
 
     Deviations: of the embedding `embedding_sigma`, large enough that routing spreads over the experts; of
     biases 0.5; of the others `matrix_sigma`, or 1 / sqrt(columns), which keeps the scale of activations.
+    The weights do not depend on `order`.
     `progress(done, total)` counts bytes and is called on the calling thread. Memory: some 20 MiB per thread.
     After any exception no file is left. Raises ArgumentError, FileError (no space, not writable) and
     LibraryError.
@@ -81,18 +84,25 @@ def synthesise(
     specs = model_specs(
         hparams, lambda role: (kinds or {}).get(role, kind), geometry.qkv_bias, geometry.qk_norm
     )
-    layout = plan(hparams, specs, name)
+    arrangement = arrangement_of(order, hparams, specs, Path(path).parent)
+    layout = plan(hparams, specs, name, arrangement=arrangement)
     sigmas = [_sigma(spec, embedding_sigma, matrix_sigma) for spec in layout.specs]
     lib()
     started_ns = time.monotonic_ns()
     with PendingFile(Path(path), layout.file_bytes) as file:
         reserve(file, layout.file_bytes)
         note = switch_to_direct_io(file)
-        job = _Job(file, layout, seed, sigmas)
+        job = _Job(file, layout, _seeds(seed, specs, layout), sigmas)
         job.run(threads, progress)
         job.write_front()
         file.commit()
     return Synthesis(Path(path), layout.file_bytes, time.monotonic_ns() - started_ns, not note, note)
+
+
+def _seeds(seed: int, specs: list[TensorSpec], layout: FileLayout) -> list[int]:
+    """Seed of each tensor in file order, from its place in layer-major order: no order changes a weight."""
+    own = {spec.key: _mix(seed, index) for index, spec in enumerate(specs)}
+    return [own[spec.key] for spec in layout.specs]
 
 
 def _sigma(spec: TensorSpec, embedding_sigma: float, matrix_sigma: float | None) -> float:
@@ -180,10 +190,10 @@ class _Hasher:
 class _Job:
     """The state that the workers share."""
 
-    def __init__(self, file: PendingFile, layout: FileLayout, seed: int, sigmas: list[float]) -> None:
+    def __init__(self, file: PendingFile, layout: FileLayout, seeds: list[int], sigmas: list[float]) -> None:
         self._file = file
         self._layout = layout
-        self._seeds = [_mix(seed, index) for index in range(len(layout.specs))]
+        self._seeds = seeds
         self._sigmas = sigmas
         self._runs = [self._runs_of(spec) for spec in layout.specs]
         self._total = layout.file_bytes - layout.data_offset

@@ -15,7 +15,7 @@
  *   Structs     No struct crosses this interface: parameters, counters and pieces are read as integers by index, and
  *               every index has a name (cflow_*_name), so that a caller never depends on a C layout.
  *
- * FILE FORMAT .cflow, version 1 (little-endian; offsets in bytes from the start of the file)
+ * FILE FORMAT .cflow and .vflow, version 1 (little-endian; offsets in bytes from the start of the file)
  *   Header, 512 bytes:
  *     off size type  field
  *       0    8 char  magic "CFLOW\r\n\x1a"
@@ -33,6 +33,7 @@
  *      72    8 u64   tokenizer_hash
  *      80    8 u64   tables_hash: XXH64 of the tensor table followed by the expert offset table
  *      88    8 u64   data_offset: first byte of tensor data (4,096-byte aligned)
+ *      96    4 u32   order of the data (cflow_order): 0 in a .cflow file, 1 or 2 in a .vflow file
  *     128  4*n u32   parameters, one per cflow_param in its order, n = CFLOW_PARAM_COUNT (floats as IEEE-754 bits);
  *                    unused up to byte 440 is zero
  *     440   64 char  model name, UTF-8, NUL-padded, at least one NUL
@@ -56,10 +57,16 @@
  *   Expert offset table entry, 32 bytes, in order block * experts + expert: u64 offset (4,096-byte aligned),
  *     u64 length (both matrices of the expert and alignment between), u64 XXH64 of those bytes, u64 reserved = 0.
  *     The expert's gate_up tensor lies at its offset; the down tensor follows at the next 64-byte boundary.
- *   Layer-major order of data, the order in which an undelayed token uses them: embedding (unless tied), then per block:
+ *   Order of data. Writers keep to the one that the header states; readers go by the tables and accept any.
+ *   0, layer-major, the order in which an undelayed token uses them: embedding (unless tied), then per block:
  *     attn_norm, attn_qkv (and biases), attn_q_norm, attn_k_norm, attn_output, register, ffn_norm, moe_norm,
  *     ffn_gate_up, router, ffn_down; then output_norm, head (or the tied embedding); then the expert bank (4,096-byte
- *     aligned blobs). Writers keep to it; readers go by the tables and accept any order.
+ *     aligned blobs), block by block.
+ *   1, stage-major by phase: embedding (unless tied); then phase by phase of the schedule with the file's delays, what the
+ *     pieces of the phase read: first the vectors, then the matrices, both in the order of the pieces, and what several
+ *     phases read where the first one does; then the bank as above, for nobody knows the routing when the file is written.
+ *   2, stage-major by kind: embedding (unless tied); then role by role in the order above each role of all blocks;
+ *     output_norm, head (or the tied embedding); then expert 0 of all blocks, expert 1 of all blocks, ...
  *   A reader refuses a role that it does not know: roles can be added without a new version, and older files stay valid.
  *   Regions must not overlap and must end within the file. A writer zero-fills gaps.
  *
@@ -104,7 +111,7 @@ typedef enum cflow_status {
     CFLOW_ERR_ARGUMENT = 1,    /* an argument is NULL, out of range, or not allowed in this state */
     CFLOW_ERR_MEMORY = 2,      /* allocation failed */
     CFLOW_ERR_IO = 3,          /* a system call on a file failed; the message names path and errno */
-    CFLOW_ERR_FORMAT = 4,      /* the file is not a valid .cflow file; the message names the field */
+    CFLOW_ERR_FORMAT = 4,      /* the file is not a valid model file; the message names the field */
     CFLOW_ERR_CHECKSUM = 5,    /* data do not match their hash; the message names the tensor or expert */
     CFLOW_ERR_UNSUPPORTED = 6, /* this CPU, kernel or build cannot do what was asked */
     CFLOW_ERR_CONTEXT = 7,     /* the token does not fit in the context length */
@@ -210,6 +217,14 @@ typedef enum cflow_role {
     CFLOW_ROLE_COUNT = 17
 } cflow_role;
 
+/* How the data of a file are ordered; see FILE FORMAT. */
+typedef enum cflow_order {
+    CFLOW_ORDER_LAYER = 0, /* layer by layer: .cflow */
+    CFLOW_ORDER_PHASE = 1, /* stage-major: phase by phase of the schedule with the file's delays */
+    CFLOW_ORDER_KIND = 2,  /* stage-major: every matrix of one kind side by side, over all layers */
+    CFLOW_ORDER_COUNT = 3
+} cflow_order;
+
 /* Fields of cflow_model_tensor, in order. */
 typedef enum cflow_tensor_field {
     CFLOW_TENSOR_ROLE = 0,
@@ -239,6 +254,8 @@ CFLOW_API int cflow_model_param(const cflow_model *model, int param, uint32_t *v
 CFLOW_API const char *cflow_model_param_name(int param); /* "layers", "d_model", ...; NULL when out of range */
 CFLOW_API const char *cflow_model_name(const cflow_model *model);
 CFLOW_API uint64_t cflow_model_file_bytes(const cflow_model *model);
+CFLOW_API int cflow_model_order(const cflow_model *model); /* cflow_order */
+CFLOW_API const char *cflow_order_name(int order);         /* "layer", "phase", "kind"; NULL when out of range */
 CFLOW_API uint32_t cflow_model_tensor_count(const cflow_model *model);
 CFLOW_API int cflow_model_tensor(const cflow_model *model, uint32_t index,
                                  uint64_t fields_out[/* CFLOW_TENSOR_FIELD_COUNT */]);

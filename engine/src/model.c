@@ -17,6 +17,7 @@ enum {
     HEADER_BYTES = 512,
     TENSOR_ENTRY_BYTES = 128,
     EXPERT_ENTRY_BYTES = 32,
+    ORDER_OFFSET = 96,
     PARAM_OFFSET = 128,
     NAME_OFFSET = 440,
     HEADER_HASH_OFFSET = 504,
@@ -26,6 +27,12 @@ enum {
 };
 
 static const char MAGIC[8] = {'C', 'F', 'L', 'O', 'W', '\r', '\n', '\x1a'};
+
+static const char *const ORDER_NAMES[CFLOW_ORDER_COUNT] = {
+    [CFLOW_ORDER_LAYER] = "layer",
+    [CFLOW_ORDER_PHASE] = "phase",
+    [CFLOW_ORDER_KIND] = "kind",
+};
 
 /* ---- little-endian fields --------------------------------------------------------------------------------- */
 
@@ -488,6 +495,11 @@ static int parse(cflow_model *model)
         return cf_fail(CFLOW_ERR_FORMAT, "%s: truncated or extended: %llu bytes, the header says %llu", model->path,
                        (unsigned long long)model->file_bytes, (unsigned long long)get_u64(header + 16));
     }
+    model->order = get_u32(header + ORDER_OFFSET);
+    if (model->order >= CFLOW_ORDER_COUNT) {
+        return cf_fail(CFLOW_ERR_FORMAT, "%s: header field order is %u; allowed: 0 (%s), 1 (%s), 2 (%s)", model->path,
+                       model->order, ORDER_NAMES[0], ORDER_NAMES[1], ORDER_NAMES[2]);
+    }
     for (int i = 0; i < CFLOW_PARAM_COUNT; i++) {
         model->param[i] = get_u32(header + PARAM_OFFSET + 4 * i);
     }
@@ -690,6 +702,16 @@ const char *cflow_model_name(const cflow_model *model)
 uint64_t cflow_model_file_bytes(const cflow_model *model)
 {
     return model == NULL ? 0 : model->file_bytes;
+}
+
+int cflow_model_order(const cflow_model *model)
+{
+    return model == NULL ? CFLOW_ORDER_LAYER : (int)model->order;
+}
+
+const char *cflow_order_name(int order)
+{
+    return order >= 0 && order < CFLOW_ORDER_COUNT ? ORDER_NAMES[order] : NULL;
 }
 
 uint32_t cflow_model_tensor_count(const cflow_model *model)

@@ -31,6 +31,7 @@ struct cflow_model {
     char *path;
     const uint8_t *map; /* [file_bytes] */
     uint64_t file_bytes;
+    uint32_t order; /* cflow_order */
     uint64_t data_offset;
     uint32_t param[CFLOW_PARAM_COUNT];
     float rms_eps;

@@ -225,3 +225,57 @@ def test_convert_tells_gguf_by_any_case(cflow: Cflow, tmp_path: Path) -> None:
     assert target.read_bytes()[:4] == b"GGUF"
     outcome = cflow("convert", target, tmp_path / "n.gguf")
     assert (outcome.code, "both are GGUF" in outcome.err) == (2, True)
+
+
+def test_convert_to_stages_and_back(cflow: Cflow, tmp_path: Path, llama: Path) -> None:
+    staged, by_kind, back, gguf = (tmp_path / n for n in ("m.vflow", "k.vflow", "back.cflow", "m.gguf"))
+    assert cflow("convert", llama, staged).code == 0
+    assert cflow("convert", staged, by_kind, "--stages", "kind").code == 0
+    assert cflow("convert", by_kind, back).code == 0
+    assert back.read_bytes() == llama.read_bytes()
+    assert cflow("convert", by_kind, gguf).code == 0
+    found = {
+        path: json.loads(cflow("inspect", path, "--json").out)["order"] for path in (llama, staged, by_kind)
+    }
+    assert found == {llama: "layer", staged: "phase", by_kind: "kind"}
+    assert "stage-major, by phase" in cflow("inspect", staged, "--verify").out
+    assert cflow("convert", gguf, tmp_path / "direct.vflow", "--stages", "kind").code == 0
+    assert read_file(tmp_path / "direct.vflow").tensors == read_file(by_kind).tensors
+
+
+@pytest.mark.parametrize(
+    ("target", "options", "fault"),
+    [
+        ("m.cflow", ["--stages", "kind"], "only a .vflow file has stages"),
+        ("m.vflow", ["--stages", "layer"], "layer"),
+        ("m.vflow", ["--quantize", "q8_0", "--tile-rows", "32"], "--quantize, --tile-rows: only for a GGUF"),
+    ],
+)
+def test_convert_to_stages_refuses_and_leaves_nothing(
+    cflow: Cflow, tmp_path: Path, moe: Path, target: str, options: list[str], fault: str
+) -> None:
+    outcome = cflow("convert", moe, tmp_path / target, *options)
+    assert outcome.code == 2
+    assert fault in outcome.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_convert_of_a_damaged_model_names_the_tensor(cflow: Cflow, tmp_path: Path, moe: Path) -> None:
+    entry = read_file(moe).tensors[5]
+    data = bytearray(moe.read_bytes())
+    data[entry.offset] ^= 1
+    (tmp_path / "bad.cflow").write_bytes(data)
+    outcome = cflow("convert", tmp_path / "bad.cflow", tmp_path / "m.vflow")
+    assert (outcome.code, entry.spec.name in outcome.err) == (2, True)
+    assert [path.name for path in tmp_path.iterdir()] == ["bad.cflow"]
+
+
+def test_synth_writes_stages(cflow: Cflow, tmp_path: Path) -> None:
+    geometry = ("--geometry", "tiny_arch2_4_combined", "--seed", 3)
+    for name, stages in (("m.cflow", ()), ("p.vflow", ()), ("k.vflow", ("--stages", "kind"))):
+        assert cflow("synth", tmp_path / name, *geometry, *stages).code == 0
+    for name, stages in (("p.vflow", ()), ("k.vflow", ("--stages", "kind"))):
+        assert cflow("convert", tmp_path / "m.cflow", tmp_path / "again.vflow", *stages).code == 0
+        assert (tmp_path / "again.vflow").read_bytes() == (tmp_path / name).read_bytes()
+    outcome = cflow("synth", tmp_path / "n.cflow", *geometry, "--stages", "kind")
+    assert (outcome.code, "only a .vflow file has stages" in outcome.err) == (2, True)

@@ -71,6 +71,7 @@ def test_header_fields_lie_where_the_format_says(model: Path) -> None:
     assert words[20] == struct.unpack("<I", struct.pack("<f", 1e-6))[0]
     assert words[21] == struct.unpack("<I", struct.pack("<f", 1e4))[0]
     assert words[22:] == (0, 0xFFFFFFFF, 0xFFFFFFFF)
+    assert raw[96:128] == bytes(32)
     assert raw[228:440] == bytes(212)
     assert raw[440:504] == b"random 1".ljust(64, b"\0")
     assert struct.unpack_from("<Q", raw, 504)[0] == xxhash.xxh64_intdigest(raw[:504])

@@ -16,12 +16,13 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from engine.enums import Param, Role, Type
+from engine.enums import Order, Param, Role, Type
 from engine.errors import CflowError, ChecksumError, FormatError
 from engine.format import read_file
 from engine.geometry import Geometry
 from engine.layout import EXPERT_ENTRY, HASH_OFFSET, HEADER_BYTES, PARAMS_OFFSET, TENSOR_ENTRY
 from engine.model import Model
+from engine.reorder import reorder
 from engine.session import Session
 from tests.engine.models import write_random_model
 
@@ -30,10 +31,15 @@ TABLES_HASH = 80
 EXPERT_OFFSET = 40
 
 
-@pytest.fixture(scope="module")
-def good_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("good") / "model.cflow"
-    return write_random_model(path, Geometry.named("tiny_standard"), seed=1, tokenizer_json='{"a": 1}')
+@pytest.fixture(scope="module", params=list(Order), ids=lambda order: order.name.lower())
+def good_path(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
+    folder = tmp_path_factory.mktemp("good")
+    path = folder / "model.cflow"
+    write_random_model(path, Geometry.named("tiny_standard"), seed=1, tokenizer_json='{"a": 1}')
+    if request.param is Order.LAYER:
+        return path
+    reorder(path, folder / "model.vflow", request.param)
+    return folder / "model.vflow"
 
 
 @pytest.fixture(scope="module")
@@ -93,6 +99,7 @@ CHANGES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "tokenizer outside": (lambda d: put(d, 64, "Q", 1 << 63), "outside their part"),
     "tokenizer on the tables": (lambda d: put(d, 56, "Q", TABLE), "overlaps"),
     "data offset": (lambda d: put(d, 88, "Q", 1), "data_offset"),
+    "unknown order": (lambda d: put(d, 96, "I", 3), "order is 3; allowed: 0 (layer), 1 (phase), 2 (kind)"),
     "zero layers": (param(Param.LAYERS, 0), "layers is 0"),
     "zero d_model": (param(Param.D_MODEL, 0), "d_model is 0"),
     "odd d_model": (param(Param.D_MODEL, 33), "d_model is 33"),

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from engine import native
-from engine.enums import ENUMS, Counter, Isa, Option, Param, PieceKind, Status, Stream, Type
+from engine.enums import ENUMS, Counter, Isa, Option, Order, Param, PieceKind, Status, Stream, Type
 from engine.errors import (
     ArgumentError,
     CflowError,
@@ -137,6 +137,7 @@ def test_abi_version_equals_the_header() -> None:
         ("cflow_isa_name", Isa),
         ("cflow_type_name", Type),
         ("cflow_model_param_name", Param),
+        ("cflow_order_name", Order),
         ("cflow_option_name", Option),
         ("cflow_counter_name", Counter),
         ("cflow_piece_kind_name", PieceKind),
