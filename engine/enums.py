@@ -317,6 +317,18 @@ class KernelField(IntEnum):
     VECTORS = 5
 
 
+class ReadsField(IntEnum):
+    """Fields of `cflow_probe_reads`."""
+
+    READER = 0
+    PATH = 1
+    NS = 2
+    ASKED_BYTES = 3
+    WAIT_NS = 4
+    READ_NS = 5
+    ISSUE_NS = 6
+
+
 class AccessKind(IntEnum):
     """What a kernel loads or stores."""
 
@@ -386,6 +398,7 @@ ENUMS: dict[str, tuple[str, type[IntEnum]]] = {
     "cflow_piece_field": ("CFLOW_PIECE_", PieceField),
     "cflow_stream": ("CFLOW_STREAM_", Stream),
     "cflow_kernel_field": ("CFLOW_KERNEL_", KernelField),
+    "cflow_reads_field": ("CFLOW_READS_", ReadsField),
     "cflow_access_kind": ("CFLOW_ACCESS_", AccessKind),
     "cflow_access_field": ("CFLOW_ACCESS_FIELD_", AccessField),
     "cflow_fault": ("CFLOW_FAULT_", Fault),

@@ -181,6 +181,10 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "cflow_probe_read": (c_int, [_pool, _arena, c_int, _u64p, _u64p]),
     "cflow_probe_touch": (c_int, [_pool, c_uint64, _u64p]),
     "cflow_probe_load": (c_int, [_pool, _model, _u64p, _u64p]),
+    "cflow_probe_reads": (
+        c_int,
+        [c_char_p, c_int, c_int, c_uint64, c_uint64, c_uint32, _u64p, c_size_t, c_void_p, _u64p],
+    ),
     "cflow_probe_flops": (c_int, [_pool, c_int, c_uint64, _u64p, _u64p]),
     "cflow_probe_gemv": (
         c_int,

@@ -655,6 +655,25 @@ CFLOW_API int cflow_probe_touch(cflow_pool *pool, uint64_t bytes, uint64_t *ns_o
  */
 CFLOW_API int cflow_probe_load(cflow_pool *pool, const cflow_model *model, uint64_t *ns_out,
                                uint64_t *direct_bytes_out);
+/*
+ * Ranges of a file, {offset, bytes} each (count: at least 1), read in order by the reader of sessions, with up to `depth`
+ * (1 .. 4,096) outstanding, into buffers on huge pages that were touched before. request_bytes: as one read of the device,
+ * 4 KiB .. 16 MiB in multiples of 4 KiB; bytes_per_s: of an emulated device, 0 = as fast as it is. out: NULL, or room for
+ * the bytes of all ranges one after the other, copied as they come. Errors: ARGUMENT, MEMORY, IO, UNSUPPORTED.
+ */
+typedef enum cflow_reads_field {
+    CFLOW_READS_READER = 0,      /* cflow_reader, as resolved */
+    CFLOW_READS_PATH = 1,        /* cflow_read_path, likewise */
+    CFLOW_READS_NS = 2,          /* from the first issue until the last byte is there */
+    CFLOW_READS_ASKED_BYTES = 3, /* rounded outwards to 4 KiB */
+    CFLOW_READS_WAIT_NS = 4,
+    CFLOW_READS_READ_NS = 5, /* in which at least one read was under way, as far as seen */
+    CFLOW_READS_ISSUE_NS = 6,
+    CFLOW_READS_FIELD_COUNT = 7
+} cflow_reads_field;
+CFLOW_API int cflow_probe_reads(const char *path, int reader, int read_path, uint64_t request_bytes,
+                                uint64_t bytes_per_s, uint32_t depth, const uint64_t *ranges, size_t count, void *out,
+                                uint64_t fields_out[/* CFLOW_READS_FIELD_COUNT */]);
 /* Multiply-add throughput of all workers in f32: total operations (a multiply-add counts 2) and wall time. */
 CFLOW_API int cflow_probe_flops(cflow_pool *pool, int isa, uint64_t iterations, uint64_t *flops_out, uint64_t *ns_out);
 /*

@@ -12,8 +12,9 @@
 #include <time.h>
 
 enum {
-    FILE_ENDED = -1, /* in the place of an errno */
-    TRIES_MAX = 200  /* of a request in a row that brought nothing: two seconds of back-off */
+    FILE_ENDED = -1, /* these two in the place of an errno */
+    STAYS_SHORT = -2,
+    TRIES_MAX = 100 /* of a request in a row that brought nothing: a second of back-off */
 };
 
 static const uint64_t LOOK_NS = 10000000;  /* at the flag that cancels */
@@ -127,7 +128,7 @@ static void take_result(cf_reader *reader, cf_request *request)
         /* O_DIRECT goes on at whole units alone. */
         const uint64_t whole = (uint64_t)result / CF_READ_ALIGN * CF_READ_ALIGN;
         if (whole == 0) {
-            try_again(reader, request, EIO);
+            try_again(reader, request, STAYS_SHORT);
             return;
         }
         request->tries = 0;
@@ -278,6 +279,13 @@ int cf_reader_issue(cf_reader *reader, uint64_t offset, uint64_t bytes, void *bu
     return CFLOW_OK;
 }
 
+static const char *reason(int failure)
+{
+    return failure == FILE_ENDED    ? "the file ended"
+           : failure == STAYS_SHORT ? "the reads stay short"
+                                    : strerror(failure);
+}
+
 static int status_of(const cf_reader *reader, const ticket *read)
 {
     if (read->failure == 0) {
@@ -285,7 +293,7 @@ static int status_of(const cf_reader *reader, const ticket *read)
     }
     return cf_fail(CFLOW_ERR_IO, "%s: read of %llu bytes at offset %llu (%s): %s", reader->name,
                    (unsigned long long)read->failed_bytes, (unsigned long long)read->failed_offset, read->what,
-                   read->failure == FILE_ENDED ? "the file ended" : strerror(read->failure));
+                   reason(read->failure));
 }
 
 /* Until the emulated device has done it, looking at `cancel`. */

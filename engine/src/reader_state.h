@@ -20,7 +20,7 @@ typedef struct ticket {
     uint8_t *buffer;   /* its first byte is that at `begin` */
     uint32_t requests; /* made and not over */
     uint64_t due_ns;   /* of the emulated device; 0 = none */
-    int failure;       /* errno or FILE_ENDED of the first request that failed; 0 = none */
+    int failure;       /* of the first request that failed: an errno, or a negative reason; 0 = none */
     uint64_t failed_offset, failed_bytes;
     int64_t later; /* next in the queue of those with bytes that no request was made for */
     char what[CF_WHAT_BYTES];
