@@ -47,6 +47,7 @@ set(CFLOW_SOURCES
     engine/src/spans.c
     engine/src/startup.c
     engine/src/storage.c
+    engine/src/stream.c
     engine/src/tiles.c
     engine/src/topology.c
     engine/src/vector.c

@@ -21,16 +21,45 @@ static void give_up(cflow_session *session, int status)
     if (session->experts != NULL) {
         cf_experts_abandon(session->experts);
     }
+    if (session->stream != NULL) {
+        cf_stream_abandon(session->stream);
+    }
     atomic_store_explicit(&session->abort, 1, memory_order_relaxed);
+}
+
+/* Nanoseconds that the session has waited for storage so far. */
+static uint64_t storage_wait(const cflow_session *session)
+{
+    cf_reader_totals totals = {0};
+    if (session->reader != NULL) {
+        cf_reader_totals_get(session->reader, &totals);
+    }
+    return totals.wait_ns;
+}
+
+/* The weights that the next phase uses, if they come through the ring. */
+static void fetch_streamed(cflow_session *session)
+{
+    if (session->stream == NULL) {
+        return;
+    }
+    const uint64_t before_ns = storage_wait(session);
+    const int status = cf_stream_fetch(session->stream, session->phase, &session->cancel);
+    session->storage_wait_ns = storage_wait(session) - before_ns;
+    if (status != CFLOW_OK) {
+        give_up(session, status);
+    }
 }
 
 void cf_exec_at_phase_end(void *argument)
 {
     cflow_session *session = argument;
+    session->storage_wait_ns = 0;
     session->phase++;
-    if (session->experts != NULL) {
-        cf_reader_poll(cf_experts_reader(session->experts));
+    if (session->reader != NULL) {
+        cf_reader_poll(session->reader);
     }
+    fetch_streamed(session);
     if (atomic_load_explicit(&session->cancel, memory_order_relaxed)) {
         give_up(session, CFLOW_ERR_CANCELLED);
     }
@@ -40,11 +69,9 @@ void cf_exec_at_phase_end(void *argument)
 static void fetch_experts(void *argument)
 {
     cflow_session *session = argument;
-    cf_reader_totals before, after;
-    cf_reader_totals_get(cf_experts_reader(session->experts), &before);
+    const uint64_t before_ns = storage_wait(session);
     const int status = cf_experts_fetch(session->experts, session->phase, &session->cancel);
-    cf_reader_totals_get(cf_experts_reader(session->experts), &after);
-    session->fetch_wait_ns = after.wait_ns - before.wait_ns;
+    session->storage_wait_ns = storage_wait(session) - before_ns;
     if (status != CFLOW_OK) {
         give_up(session, status);
     }
@@ -68,6 +95,7 @@ static void next_token(cflow_session *session)
     if (session->experts != NULL) {
         cf_experts_begin(session->experts);
     }
+    fetch_streamed(session);
     if (atomic_load_explicit(&session->cancel, memory_order_relaxed)) {
         give_up(session, CFLOW_ERR_CANCELLED);
     }
@@ -97,6 +125,7 @@ void cf_exec_at_token_end(void *argument)
     const uint64_t now_ns = cf_now_ns();
     const uint64_t token_ns = now_ns - session->token_start_ns;
     session->token_start_ns = now_ns;
+    session->storage_wait_ns = 0;
     uint32_t bad_slot, bad_layer;
     if (find_nonfinite(session, &bad_slot, &bad_layer)) {
         session->job_status = CFLOW_ERR_NONFINITE;
@@ -104,6 +133,9 @@ void cf_exec_at_token_end(void *argument)
         /* The tokens before it are whole. */
         session->position += bad_slot;
         session->done += bad_slot;
+        if (session->stream != NULL) {
+            cf_stream_abandon(session->stream);
+        }
         atomic_store_explicit(&session->abort, 1, memory_order_relaxed);
         return;
     }
@@ -129,12 +161,12 @@ void cf_exec_at_token_end(void *argument)
     next_token(session);
 }
 
-/* The barrier in front of experts that are read from the file. Waiting for storage is counted once, not per worker. */
-static uint64_t wait_for_experts(cflow_session *session, cf_worker *worker, int thread, uint64_t since_ns)
+/* A barrier, in which the last worker may wait for storage: that is counted once, not per worker. */
+static uint64_t meet(cflow_session *session, cf_worker *worker, int thread, cf_barrier_fn at_last, uint64_t since_ns)
 {
-    cf_pool_barrier(session->pool, thread, fetch_experts, session);
+    cf_pool_barrier(session->pool, thread, at_last, session);
     const uint64_t now_ns = cf_now_ns(), passed_ns = now_ns - since_ns;
-    const uint64_t storage_ns = session->fetch_wait_ns;
+    const uint64_t storage_ns = session->storage_wait_ns;
     worker->counters[CFLOW_COUNTER_BARRIER_NS] += passed_ns > storage_ns ? passed_ns - storage_ns : 0;
     return now_ns;
 }
@@ -170,7 +202,7 @@ static void run_token(cflow_session *session, cf_worker *worker, int thread)
                 in_pieces = 1;
             }
             if (i == plan->phase_experts[phase]) {
-                clock_ns = wait_for_experts(session, worker, thread, clock_ns);
+                clock_ns = meet(session, worker, thread, fetch_experts, clock_ns);
                 if (atomic_load_explicit(&session->abort, memory_order_relaxed)) {
                     return;
                 }
@@ -188,10 +220,7 @@ static void run_token(cflow_session *session, cf_worker *worker, int thread)
         if (thread == 0) {
             session->phases++;
         }
-        cf_pool_barrier(session->pool, thread, is_last ? cf_exec_at_token_end : cf_exec_at_phase_end, session);
-        const uint64_t now_ns = cf_now_ns();
-        worker->counters[CFLOW_COUNTER_BARRIER_NS] += now_ns - clock_ns;
-        clock_ns = now_ns;
+        clock_ns = meet(session, worker, thread, is_last ? cf_exec_at_token_end : cf_exec_at_phase_end, clock_ns);
         if (atomic_load_explicit(&session->abort, memory_order_relaxed)) {
             return;
         }
@@ -202,6 +231,9 @@ static void at_start(void *argument)
 {
     cflow_session *session = argument;
     session->token_start_ns = atomic_load_explicit(&session->first_in_ns, memory_order_relaxed);
+    if (session->stream != NULL) {
+        cf_stream_begin(session->stream, session->feed_count, session->generate);
+    }
     next_token(session);
 }
 

@@ -87,10 +87,11 @@ static const cf_tensor *tensor_of(const cflow_session *session, const cf_worker 
 
 static const uint8_t *weights_of(const cflow_session *session, const cf_op *op, const cf_tensor *tensor)
 {
-    if (session->experts == NULL || op->stream != CFLOW_STREAM_EXPERT) {
-        return cf_tensor_data(session, tensor);
+    if (session->experts != NULL && op->stream == CFLOW_STREAM_EXPERT) {
+        return cf_experts_tensor(session->experts, op->layer, op->slot, tensor);
     }
-    return cf_experts_tensor(session->experts, op->layer, op->slot, tensor);
+    const uint8_t *streamed = session->stream == NULL ? NULL : cf_stream_weights(session->stream, op);
+    return streamed != NULL ? streamed : cf_tensor_data(session, tensor);
 }
 
 void cf_exec_matrix(cflow_session *session, cf_worker *worker, const cf_op *op, int thread)

@@ -111,6 +111,11 @@ uint64_t cf_experts_least_bytes(const cf_plan *plan)
     return __builtin_mul_overflow(least_slots(plan), slot_bytes_of(plan->model), &bytes) ? UINT64_MAX : bytes;
 }
 
+uint32_t cf_experts_reads(const cf_plan *plan)
+{
+    return (uint32_t)least_slots(plan);
+}
+
 /* ---- making --------------------------------------------------------------------------------------------------------- */
 
 static void put_first(cf_experts *experts, uint32_t index)
@@ -189,17 +194,13 @@ int cf_experts_create(const cf_plan *plan, const cf_experts_options *options, cf
         return cf_fail(CFLOW_ERR_MEMORY, "%s: out of memory for the experts in use", model->path);
     }
     experts->plan = plan;
+    experts->reader = options->reader;
     experts->sync = options->sync;
     experts->verify = options->verify;
     experts->first_step = 1; /* a slot that was never used is not in use */
     int status = make_slots(experts, options->bytes);
     if (status == CFLOW_OK) {
         status = make_tables(experts);
-    }
-    if (status == CFLOW_OK) {
-        cf_reader_options reader = options->reader;
-        reader.reads = (uint32_t)least_slots(plan);
-        status = cf_reader_create(model->fd, model->path, model->file_bytes, &reader, &experts->reader);
     }
     if (status != CFLOW_OK) {
         cf_experts_destroy(experts);
@@ -214,7 +215,7 @@ void cf_experts_destroy(cf_experts *experts)
     if (experts == NULL) {
         return;
     }
-    cf_reader_destroy(experts->reader);
+    cf_reader_drain(experts->reader);
     cf_memory_unmap(&experts->memory);
     free(experts->slots);
     free(experts->slot_of);
@@ -481,11 +482,6 @@ int cf_experts_read(cf_experts *experts, const int32_t *chosen, size_t rows, con
 }
 
 /* ---- what it did ---------------------------------------------------------------------------------------------------- */
-
-cf_reader *cf_experts_reader(const cf_experts *experts)
-{
-    return experts->reader;
-}
 
 uint64_t cf_experts_hits(const cf_experts *experts)
 {

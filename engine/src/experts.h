@@ -18,15 +18,17 @@
 typedef struct cf_experts cf_experts;
 
 typedef struct cf_experts_options {
-    cf_reader_options reader; /* `reads` is set by the store */
-    int sync;                 /* 1 = read when needed, 0 = when chosen */
-    int verify;               /* cflow_verify */
-    uint64_t bytes;           /* most memory of the slots; 0 = as little as works */
+    cf_reader *reader; /* with room for cf_experts_reads(); outlives the store */
+    int sync;          /* 1 = read when needed, 0 = when chosen */
+    int verify;        /* cflow_verify */
+    uint64_t bytes;    /* most memory of the slots; 0 = as little as works */
 } cf_experts_options;
 
 /* The least memory that the slots of a schedule need. */
 uint64_t cf_experts_least_bytes(const cf_plan *plan);
-/* plan: with late_experts. Errors: MEMORY, IO, UNSUPPORTED. */
+/* Reads that are outstanding at once, at most; 0 when memory is out. */
+uint32_t cf_experts_reads(const cf_plan *plan);
+/* plan: with late_experts. Errors: MEMORY. */
 int cf_experts_create(const cf_plan *plan, const cf_experts_options *options, cf_experts **experts_out);
 void cf_experts_destroy(cf_experts *experts); /* waits for reads that are under way */
 
@@ -51,7 +53,6 @@ void cf_experts_abandon(cf_experts *experts);
  */
 int cf_experts_read(cf_experts *experts, const int32_t *chosen, size_t rows, const _Atomic int *cancel);
 
-cf_reader *cf_experts_reader(const cf_experts *experts);
 uint64_t cf_experts_hits(const cf_experts *experts); /* uses that were served without a read of their own */
 uint64_t cf_experts_memory(const cf_experts *experts);
 

@@ -243,11 +243,12 @@ int cf_reader_issue(cf_reader *reader, uint64_t offset, uint64_t bytes, void *bu
         return cf_fail(CFLOW_ERR_ARGUMENT, "%s: read of %s: the buffer is not aligned to %d bytes", reader->name, what,
                        CF_READ_ALIGN);
     }
-    uint32_t index = 0;
-    while (index < reader->options.reads && reader->tickets[index].state != FREE) {
-        index++;
+    uint32_t index = reader->next_ticket, seen = 0;
+    while (seen < reader->options.reads && reader->tickets[index].state != FREE) {
+        index = (index + 1) % reader->options.reads;
+        seen++;
     }
-    if (index == reader->options.reads) {
+    if (seen == reader->options.reads) {
         return cf_fail(CFLOW_ERR_ARGUMENT, "%s: read of %s: %u reads are outstanding, which is all that were asked for",
                        reader->name, what, reader->options.reads);
     }
@@ -274,6 +275,7 @@ int cf_reader_issue(cf_reader *reader, uint64_t offset, uint64_t bytes, void *bu
         reader->tickets[reader->last_later].later = index;
     }
     reader->last_later = index;
+    reader->next_ticket = (index + 1) % reader->options.reads;
     turn(reader, 0);
     *ticket_out = index;
     return CFLOW_OK;

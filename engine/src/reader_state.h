@@ -34,6 +34,7 @@ struct cf_reader {
     char *name;
     cf_back back;
     ticket *tickets; /* [options.reads] */
+    uint32_t next_ticket; /* where to look for a free one */
     cf_request *requests;
     cf_request *unused, *held; /* lists */
     int64_t first_later, last_later;

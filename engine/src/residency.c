@@ -48,7 +48,7 @@ int cf_residency_chunk_nodes(const cf_plan *plan, const cf_spans *spans, const c
     for (uint32_t i = 0; i < plan->piece_count; i++) {
         const cf_op *op = &plan->ops[plan->pieces[i]];
         /* Shared blocks: the first application decides. Experts may be read in any slot, hence by any worker. */
-        if (op->tensor != NULL && op->stream != CFLOW_STREAM_EXPERT &&
+        if (op->tensor != NULL && op->stream != CFLOW_STREAM_EXPERT && cf_spans_hold(spans, op->tensor) &&
             (op->layer == CF_NONE || op->layer == op->block)) {
             tally_piece(plan, op, nodes, cf_spans_position(spans, op->tensor), tally);
         }
@@ -108,7 +108,7 @@ static int copy_spans(cflow_session *session, const cf_spans *spans)
 int cf_residency_copy(cflow_session *session)
 {
     cf_spans spans;
-    int status = cf_spans_create(session->model, 1, &spans);
+    int status = cf_spans_create(session->model, 1, NULL, &spans);
     if (status == CFLOW_OK) {
         status = copy_spans(session, &spans);
     }
@@ -136,7 +136,8 @@ uint64_t cf_residency_memory(const cflow_session *session)
 {
     return session->kv.bytes + session->copied.bytes + session->row_major.bytes + session->private_arenas.bytes +
            session->shared_arena.bytes + session->batch_arena.bytes + session->batch_scratch.bytes +
-           (session->experts == NULL ? 0 : cf_experts_memory(session->experts));
+           (session->experts == NULL ? 0 : cf_experts_memory(session->experts)) +
+           (session->stream == NULL ? 0 : cf_stream_memory(session->stream));
 }
 
 /* What the budget leaves for experts. copy_bytes: of the weights that are about to be copied. */
@@ -164,32 +165,64 @@ static int share_budget(const cflow_session *session, uint64_t copy_bytes, uint6
 
 static int make_experts(cflow_session *session, uint64_t bytes)
 {
-    int64_t *value = session->options.value;
+    const int64_t *value = session->options.value;
     const cf_experts_options options = {
-        .reader =
-            {
-                .kind = (int)value[CFLOW_OPTION_READER],
-                .path = (int)value[CFLOW_OPTION_READ_PATH],
-                .request_bytes = (uint64_t)value[CFLOW_OPTION_READ_BYTES],
-                .bytes_per_s = (uint64_t)value[CFLOW_OPTION_READ_RATE],
-            },
+        .reader = session->reader,
         .sync = value[CFLOW_OPTION_EXPERT_READS] == CFLOW_EXPERT_READS_SYNC,
         .verify = (int)value[CFLOW_OPTION_VERIFY],
         .bytes = bytes,
     };
-    const int status = cf_experts_create(session->plan, &options, &session->experts);
+    return cf_experts_create(session->plan, &options, &session->experts);
+}
+
+/* One for experts and streamed weights: they come from one device. */
+static int make_reader(cflow_session *session)
+{
+    const cflow_model *model = session->model;
+    int64_t *value = session->options.value;
+    const int streams = value[CFLOW_OPTION_STREAM_BYTES] != 0;
+    if (session->plan->slots == 0 && !streams) {
+        return CFLOW_OK;
+    }
+    const uint32_t expert_reads = session->plan->slots == 0 ? 0 : cf_experts_reads(session->plan);
+    if (session->plan->slots > 0 && expert_reads == 0) {
+        return cf_fail(CFLOW_ERR_MEMORY, "%s: out of memory for the experts in use", model->path);
+    }
+    const cf_reader_options options = {
+        .kind = (int)value[CFLOW_OPTION_READER],
+        .path = (int)value[CFLOW_OPTION_READ_PATH],
+        .request_bytes = (uint64_t)value[CFLOW_OPTION_READ_BYTES],
+        .bytes_per_s = (uint64_t)value[CFLOW_OPTION_READ_RATE],
+        .reads = expert_reads + (streams ? cf_stream_reads(session->plan) : 0),
+    };
+    const int status = cf_reader_create(model->fd, model->path, model->file_bytes, &options, &session->reader);
     if (status == CFLOW_OK) {
-        value[CFLOW_OPTION_READER] = cf_reader_kind(cf_experts_reader(session->experts));
-        value[CFLOW_OPTION_READ_PATH] = cf_reader_path(cf_experts_reader(session->experts));
+        value[CFLOW_OPTION_READER] = cf_reader_kind(session->reader);
+        value[CFLOW_OPTION_READ_PATH] = cf_reader_path(session->reader);
     }
     return status;
 }
 
+static int make_stream(cflow_session *session)
+{
+    const int64_t *value = session->options.value;
+    return value[CFLOW_OPTION_STREAM_BYTES] == 0
+               ? CFLOW_OK
+               : cf_stream_create(session->plan, session->reader, (uint64_t)value[CFLOW_OPTION_STREAM_BYTES],
+                                  (int)value[CFLOW_OPTION_VERIFY], &session->stream);
+}
+
 int cf_residency_direct(cflow_session *session)
 {
-    cf_spans spans;
+    cf_spans spans = {0};
     uint64_t expert_bytes = 0;
-    int status = cf_spans_create(session->model, 0, &spans);
+    int status = make_reader(session);
+    if (status == CFLOW_OK) {
+        status = make_stream(session);
+    }
+    if (status == CFLOW_OK) {
+        status = cf_spans_create(session->model, 0, cf_stream_tensors(session->stream), &spans);
+    }
     if (status == CFLOW_OK) {
         status = share_budget(session, spans.bytes, &expert_bytes);
     }

@@ -10,23 +10,27 @@ static size_t pad16(size_t n)
     return (n + CF_GROUP_ROWS - 1) / CF_GROUP_ROWS * CF_GROUP_ROWS;
 }
 
-/* Options of how experts come from the file are those of one residency, and of models that have experts. */
+/* Options of how weights come from the file are those of one residency, and of what it reads. */
 static void resolve_reading(cflow_session *session)
 {
     static const int of_direct[] = {
-        CFLOW_OPTION_EXPERT_READS, CFLOW_OPTION_READER,    CFLOW_OPTION_READ_PATH,
-        CFLOW_OPTION_READ_BYTES,   CFLOW_OPTION_READ_RATE, CFLOW_OPTION_VERIFY,
+        CFLOW_OPTION_READER,    CFLOW_OPTION_READ_PATH, CFLOW_OPTION_READ_BYTES,
+        CFLOW_OPTION_READ_RATE, CFLOW_OPTION_VERIFY,
     };
     int64_t *value = session->options.value;
     const int64_t residency = value[CFLOW_OPTION_RESIDENCY];
     const int has_experts = session->model->param[CFLOW_PARAM_EXPERTS] != 0;
+    if (residency != CFLOW_RESIDENCY_DIRECT) {
+        value[CFLOW_OPTION_RAM_BUDGET] = value[CFLOW_OPTION_STREAM_BYTES] = 0;
+    }
+    const int reads_experts = residency == CFLOW_RESIDENCY_DIRECT && has_experts;
+    if (!reads_experts) {
+        value[CFLOW_OPTION_EXPERT_READS] = cf_option_default(CFLOW_OPTION_EXPERT_READS);
+    }
     for (size_t i = 0; i < sizeof of_direct / sizeof of_direct[0]; i++) {
-        if (residency != CFLOW_RESIDENCY_DIRECT || !has_experts) {
+        if (!reads_experts && value[CFLOW_OPTION_STREAM_BYTES] == 0) {
             value[of_direct[i]] = cf_option_default(of_direct[i]);
         }
-    }
-    if (residency != CFLOW_RESIDENCY_DIRECT) {
-        value[CFLOW_OPTION_RAM_BUDGET] = 0;
     }
     if (residency != CFLOW_RESIDENCY_MMAP || !has_experts) {
         value[CFLOW_OPTION_EXPERT_ADVICE] = CFLOW_EXPERT_ADVICE_NONE;
@@ -98,9 +102,6 @@ static int resolve_options(cflow_session *session, const cflow_options *options)
     if (value[CFLOW_OPTION_LAYOUT] == CFLOW_LAYOUT_ROW_MAJOR ||
         value[CFLOW_OPTION_RESIDENCY] == CFLOW_RESIDENCY_DIRECT) {
         value[CFLOW_OPTION_PROMPT_BATCH] = 1;
-    }
-    if (value[CFLOW_OPTION_STREAM_BYTES] != 0) {
-        return cf_fail(CFLOW_ERR_UNSUPPORTED, "option stream_bytes: this build streams no weights");
     }
     resolve_reading(session);
     if (value[CFLOW_OPTION_PROMPT_BATCH] > value[CFLOW_OPTION_CONTEXT]) {
@@ -261,6 +262,8 @@ void cflow_session_destroy(cflow_session *session)
     cflow_pool_destroy(session->pool);
     free_traces(session);
     cf_experts_destroy(session->experts);
+    cf_stream_destroy(session->stream);
+    cf_reader_destroy(session->reader);
     cf_plan_destroy(session->plan);
     cf_memory_unmap(&session->copied);
     cf_memory_unmap(&session->row_major);
@@ -560,12 +563,14 @@ int cflow_session_counters(const cflow_session *session, uint64_t *values_out)
     values_out[CFLOW_COUNTER_WALL_NS] = session->wall_ns;
     values_out[CFLOW_COUNTER_PHASES] = session->phases;
     values_out[CFLOW_COUNTER_DEVICE_BYTES] = session->device_bytes;
-    if (session->experts != NULL) {
+    if (session->reader != NULL) {
         cf_reader_totals totals;
-        cf_reader_totals_get(cf_experts_reader(session->experts), &totals);
+        cf_reader_totals_get(session->reader, &totals);
         values_out[CFLOW_COUNTER_IO_WAIT_NS] = totals.wait_ns - session->reader_start.wait_ns;
         values_out[CFLOW_COUNTER_ASKED_BYTES] = totals.asked_bytes - session->reader_start.asked_bytes;
         values_out[CFLOW_COUNTER_READ_NS] = totals.read_ns - session->reader_start.read_ns;
+    }
+    if (session->experts != NULL) {
         values_out[CFLOW_COUNTER_EXPERT_HITS] = cf_experts_hits(session->experts) - session->hits_start;
     }
     return CFLOW_OK;
@@ -584,8 +589,10 @@ int cflow_session_counters_reset(cflow_session *session)
         memset(session->workers[i].counters, 0, sizeof session->workers[i].counters);
     }
     session->tokens = session->wall_ns = session->phases = session->device_bytes = 0;
+    if (session->reader != NULL) {
+        cf_reader_totals_get(session->reader, &session->reader_start);
+    }
     if (session->experts != NULL) {
-        cf_reader_totals_get(cf_experts_reader(session->experts), &session->reader_start);
         session->hits_start = cf_experts_hits(session->experts);
     }
     return CFLOW_OK;

@@ -9,6 +9,7 @@
 #include "load.h"
 #include "plan.h"
 #include "pool.h"
+#include "stream.h"
 
 #include <stdatomic.h>
 
@@ -69,9 +70,11 @@ struct cflow_session {
     uint32_t position;
 
     const uint8_t *data;      /* tensor i at data + place[i]: the mapping, or the copy */
-    uint64_t *place;          /* [tensor_count]; UINT64_MAX for one that lies in `experts` */
-    cf_memory copied;         /* residency copy; direct: what is not in the expert bank */
+    uint64_t *place;          /* [tensor_count]; UINT64_MAX for one that lies in `experts` or `stream` */
+    cf_memory copied;         /* residency copy; direct: what is not in the expert bank, nor streamed */
+    cf_reader *reader;        /* residency direct, of `experts` and `stream`; NULL without both */
     cf_experts *experts;      /* residency direct, of a model that has any; else NULL */
+    cf_stream *stream;        /* with option stream_bytes; else NULL */
     uint64_t readahead_bytes; /* of one MADV_WILLNEED; with option expert_advice */
     cf_memory row_major;      /* layout row-major */
     size_t *row_major_offset; /* [tensor_count], into row_major */
@@ -106,7 +109,7 @@ struct cflow_session {
     uint64_t token_start_ns;
     _Atomic uint64_t first_in_ns;
     uint32_t phase;              /* of the one token */
-    uint64_t fetch_wait_ns;      /* for storage, in the last barrier in front of experts */
+    uint64_t storage_wait_ns;    /* in the last barrier */
     const int32_t *read_experts; /* a pure read: [read_rows][experts_per_token] */
     size_t read_rows;
     uint64_t *read_ns_out;
@@ -120,7 +123,7 @@ struct cflow_session {
     uint64_t wall_ns;
     uint64_t phases;
     uint64_t device_bytes;
-    cf_reader_totals reader_start; /* of the reader and the store when the counters were last reset */
+    cf_reader_totals reader_start; /* of the reader and of the store of experts when the counters were last reset */
     uint64_t hits_start;
 };
 

@@ -31,9 +31,9 @@ static void join(cf_spans *spans, const cf_tensor *const *sorted, uint32_t count
     }
 }
 
-int cf_spans_create(const cflow_model *model, int experts, cf_spans *spans)
+int cf_spans_create(const cflow_model *model, int experts, const uint8_t *left_out, cf_spans *spans)
 {
-    *spans = (cf_spans){.experts = experts};
+    *spans = (cf_spans){.experts = experts, .tensors = model->tensors, .left_out = left_out};
     const uint32_t most = experts ? 1 : model->tensor_count;
     spans->span = malloc(most * sizeof *spans->span);
     const cf_tensor **sorted = malloc(model->tensor_count * sizeof *sorted);

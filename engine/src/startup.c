@@ -60,7 +60,7 @@ int cflow_probe_load(cflow_pool *pool, const cflow_model *model, uint64_t *ns_ou
         return cf_fail(CFLOW_ERR_ARGUMENT, "cflow_probe_load: NULL argument");
     }
     cf_spans spans;
-    int status = cf_spans_create(model, 1, &spans);
+    int status = cf_spans_create(model, 1, NULL, &spans);
     if (status != CFLOW_OK) {
         return status;
     }

@@ -51,7 +51,7 @@ static void make_file(void)
     free(data);
     model.map = mmap(NULL, model.file_bytes, PROT_READ, MAP_SHARED, model.fd, 0);
     CHECK(model.map != MAP_FAILED);
-    CHECK(cf_spans_create(&model, 1, &spans) == CFLOW_OK);
+    CHECK(cf_spans_create(&model, 1, NULL, &spans) == CFLOW_OK);
 }
 
 static void empty_page_cache(void)
@@ -118,7 +118,7 @@ static void test_without_experts(int threads)
     }
     cf_pool *pool = pool_of_nodes(threads, threads);
     cf_spans some;
-    CHECK(cf_spans_create(&model, 0, &some) == CFLOW_OK);
+    CHECK(cf_spans_create(&model, 0, NULL, &some) == CFLOW_OK);
     CHECK(some.count > 3 && some.bytes < spans.bytes);
     for (int cold = 0; cold < 2; cold++) {
         if (cold) {
