@@ -32,6 +32,7 @@ set(CFLOW_SOURCES
     engine/src/pool.c
     engine/src/probe.c
     engine/src/probe_reads.c
+    engine/src/probe_walk.c
     engine/src/quantize.c
     engine/src/quota.c
     engine/src/reader.c

@@ -10,13 +10,14 @@ from engine.enums import Order, PieceKind, Role
 from engine.session import Piece
 from engine.tensors import BLOCK_ROLES, VECTOR_ROLES, TensorSpec
 
-READER: Final[Mapping[Role, PieceKind]] = {
+_READER: Final[Mapping[Role, PieceKind]] = {
     Role.ATTN_NORM: PieceKind.QKV,
     Role.ATTN_QKV: PieceKind.QKV,
     Role.ATTN_QKV_BIAS: PieceKind.QKV,
     Role.ATTN_Q_NORM: PieceKind.ATTENTION,
     Role.ATTN_K_NORM: PieceKind.ATTENTION,
     Role.ATTN_OUTPUT: PieceKind.OUTPUT,
+    Role.REGISTER: PieceKind.GATE_UP,
     Role.FFN_NORM: PieceKind.GATE_UP,
     Role.FFN_GATE_UP: PieceKind.GATE_UP,
     Role.FFN_DOWN: PieceKind.DOWN,
@@ -28,11 +29,16 @@ READER: Final[Mapping[Role, PieceKind]] = {
     Role.EXPERT_GATE_UP: PieceKind.EXPERT_GATE_UP,
     Role.EXPERT_DOWN: PieceKind.EXPERT_DOWN,
 }
-"""The piece that reads a tensor, or that a vector is applied for.
 
-A register weight goes with the first reader of the register: gate and up, or the router where there is no
-dense network. An embedding that is not the head as well is read by no piece.
-"""
+
+def reader(role: Role, dense: bool) -> PieceKind:
+    """The piece that reads a tensor, or before which a vector is applied.
+
+    dense: the model has a dense network; without one a register weight is first needed by the router. An
+    embedding that is not the head as well is read by no piece.
+    """
+    return PieceKind.ROUTER if role is Role.REGISTER and not dense else _READER[role]
+
 
 Place = tuple[int, ...]
 """Sorts the tensors of a file; tensors of one place stay in layer-major order."""
@@ -76,10 +82,11 @@ def by_phase(pieces: Iterable[Piece], blocks: int, tied_head: bool) -> Arrangeme
     blocks: unique blocks; a piece of layer l reads block l mod blocks. tied_head: the embedding is the head.
     """
     readers: dict[tuple[PieceKind, int | None], Piece] = {}
+    dense = False
     for piece in pieces:
+        dense = dense or piece.kind is PieceKind.GATE_UP
         key = (piece.kind, None if piece.layer is None else piece.layer % blocks)
-        first = readers.setdefault(key, piece)
-        if piece.phase < first.phase:
+        if key not in readers or piece.phase < readers[key].phase:
             readers[key] = piece
 
     def place(spec: TensorSpec) -> Place:
@@ -87,11 +94,7 @@ def by_phase(pieces: Iterable[Piece], blocks: int, tied_head: bool) -> Arrangeme
             return _BANK
         if spec.role is Role.EMBEDDING and not tied_head:
             return _FIRST
-        if spec.role is Role.REGISTER:
-            dense = readers.get((PieceKind.GATE_UP, spec.block))
-            reader = dense or readers[PieceKind.ROUTER, spec.block]
-        else:
-            reader = readers[READER[spec.role], spec.block]
-        return (*_STAGES, reader.phase, int(spec.role not in VECTOR_ROLES), reader.index)
+        first = readers[reader(spec.role, dense), spec.block]
+        return (*_STAGES, first.phase, int(spec.role not in VECTOR_ROLES), first.index)
 
     return Arrangement(Order.PHASE, place)

@@ -371,6 +371,14 @@ class TopologyField(IntEnum):
 
 
 #: C enum -> (prefix of its enumerators, class). Every enum of the header is here.
+class WalkWay(IntEnum):
+    """How a walk reads a file."""
+
+    MMAP = 0
+    BUFFERED = 1
+    DIRECT = 2
+
+
 ENUMS: dict[str, tuple[str, type[IntEnum]]] = {
     "cflow_status": ("CFLOW_", Status),
     "cflow_type": ("CFLOW_TYPE_", Type),

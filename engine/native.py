@@ -185,6 +185,8 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
         c_int,
         [c_char_p, c_int, c_int, c_uint64, c_uint64, c_uint32, _u64p, c_size_t, c_void_p, _u64p],
     ),
+    "cflow_walk_way_name": (c_char_p, [c_int]),
+    "cflow_probe_walk": (c_int, [c_char_p, c_int, _u64p, c_size_t, c_uint64, _u64p, _u64p]),
     "cflow_probe_flops": (c_int, [_pool, c_int, c_uint64, _u64p, _u64p]),
     "cflow_probe_gemv": (
         c_int,
@@ -341,9 +343,14 @@ def text(value: bytes | None) -> str:
     return "" if value is None else value.decode("utf-8", errors="replace")
 
 
+def library_path() -> Path:
+    """The library file in use."""
+    return Path(str(lib()._name))
+
+
 def library_sha256() -> str:
     """SHA-256 of the library file in use, hexadecimal: builds of one compiler and flags can differ."""
-    return hashlib.sha256(Path(str(lib()._name)).read_bytes()).hexdigest()
+    return hashlib.sha256(library_path().read_bytes()).hexdigest()
 
 
 def build_info() -> str:

@@ -1,15 +1,18 @@
 """Measurement in C: a pool of pinned workers, an arena that they touched first, and the probes on both."""
 
 import ctypes
+import os
 import weakref
 from ctypes import POINTER, byref, c_int, c_uint64
+from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 
-from engine.enums import Isa, Prefetch, Status
+from engine.enums import Isa, Prefetch, Status, WalkWay
 from engine.errors import ArgumentError
 from engine.kernels import TILE_COLS, TILE_ROWS, Kernel
 from engine.model import Model
@@ -183,3 +186,32 @@ def read_patterns() -> list[str]:
 def _destroy_arena(library: ctypes.CDLL, handle: ArenaHandle, pool: Pool) -> None:
     # Holding `pool` in the finalizer keeps its workers alive until the arena is gone.
     library.cflow_arena_destroy(handle)
+
+
+@dataclass(frozen=True)
+class Walked:
+    """What a walk took, and the digest of what it read (cflow.h says what of)."""
+
+    ns: int
+    digest: int
+
+
+def walk(path: Path, way: WalkWay, ranges: npt.NDArray[np.uint64], request_bytes: int = MIB) -> Walked:
+    """Reads `ranges` [count][2] (offset, bytes; multiples of 8) of a file in that order, on this thread.
+
+    Raises ArgumentError, FileError and UnsupportedError (no O_DIRECT here).
+    """
+    ns, digest = c_uint64(), c_uint64()
+    given = np.ascontiguousarray(ranges, np.uint64)
+    check(
+        lib().cflow_probe_walk(
+            os.fsencode(path),
+            way,
+            pointer("ranges", given, np.uint64, given.size),
+            len(given),
+            request_bytes,
+            byref(ns),
+            byref(digest),
+        )
+    )
+    return Walked(ns.value, digest.value)

@@ -11,7 +11,7 @@ import math
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from harness import counters
@@ -83,6 +83,7 @@ def run_pairs(
     probes: Probes,
     *,
     control_of: str,
+    control: Arm | None = None,
     seed: int,
     rounds: int = DEFAULT_ROUNDS,
     warmups: int = 1,
@@ -100,6 +101,8 @@ def run_pairs(
         arms: two or more, or one when `figure` has the roof or nothing as its reference.
         figure: what a round contributes.
         control_of: the arm that is run a second time per round as the A/A control.
+        control: what stands for it there, when that must be another thing of the same kind: a fresh copy of
+            its file.
         seed: of the order.
         rounds: valid rounds wanted.
         warmups: runs of every arm before the first round, not recorded.
@@ -119,12 +122,10 @@ def run_pairs(
         if name not in named:
             raise EvidenceError(f"arms: no arm {name!r}; there are {', '.join(named)}")
     original = named[control_of]
-    twin = Arm(
-        control_of + CONTROL_SUFFIX,
-        original.run,
-        original.expected_digest,
-        f"repeats {control_of}",
-        original.resident,
+    twin = replace(
+        control or original,
+        name=control_of + CONTROL_SUFFIX,
+        description=f"repeats {control_of}" if control is None else f"{control.name}, as {control_of}",
     )
     everyone = [*arms, twin]
     infos = tuple(

@@ -674,6 +674,23 @@ typedef enum cflow_reads_field {
 CFLOW_API int cflow_probe_reads(const char *path, int reader, int read_path, uint64_t request_bytes,
                                 uint64_t bytes_per_s, uint32_t depth, const uint64_t *ranges, size_t count, void *out,
                                 uint64_t fields_out[/* CFLOW_READS_FIELD_COUNT */]);
+typedef enum cflow_walk_way {
+    CFLOW_WALK_MMAP = 0,     /* through a mapping, one load per page: the kernel reads ahead as it does for faults */
+    CFLOW_WALK_BUFFERED = 1, /* read calls through the page cache */
+    CFLOW_WALK_DIRECT = 2,   /* read calls past it (O_DIRECT), rounded outwards to 4,096 bytes */
+    CFLOW_WALK_COUNT = 3
+} cflow_walk_way;
+
+CFLOW_API const char *cflow_walk_way_name(int way); /* "mmap", "buffered", "direct"; NULL when out of range */
+/*
+ * Reads ranges of a file on the calling thread in the order given, `count` pairs (offset, bytes), multiples of 8. A read
+ * call takes up to request_bytes (4,096 .. 64 MiB, a multiple of 4,096) of ranges that follow each other in the file with
+ * less than 4,096 bytes between them. ns_out: from the first access to the last; opening and mapping are not in it.
+ * digest_out: XXH64 of the 8 bytes at every 4,096th byte of each range and of its last 8, in the order of the ranges.
+ * Errors: ARGUMENT, IO, UNSUPPORTED (the file system refuses O_DIRECT).
+ */
+CFLOW_API int cflow_probe_walk(const char *path, int way, const uint64_t *ranges, size_t count, uint64_t request_bytes,
+                               uint64_t *ns_out, uint64_t *digest_out);
 /* Multiply-add throughput of all workers in f32: total operations (a multiply-add counts 2) and wall time. */
 CFLOW_API int cflow_probe_flops(cflow_pool *pool, int isa, uint64_t iterations, uint64_t *flops_out, uint64_t *ns_out);
 /*

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from engine import native
-from engine.enums import ENUMS, Counter, Isa, Option, Order, Param, PieceKind, Status, Stream, Type
+from engine.enums import ENUMS, Counter, Isa, Option, Order, Param, PieceKind, Status, Stream, Type, WalkWay
 from engine.errors import (
     ArgumentError,
     CflowError,
@@ -142,6 +142,7 @@ def test_abi_version_equals_the_header() -> None:
         ("cflow_counter_name", Counter),
         ("cflow_piece_kind_name", PieceKind),
         ("cflow_stream_name", Stream),
+        ("cflow_walk_way_name", WalkWay),
     ],
 )
 def test_names_of_the_library_are_the_enumerators_in_lower_case(function: str, cls: Any) -> None:
