@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from claims.turns import STREAMS, Turn
+from claims.turns import STORAGE, STREAMS, Turn
 from harness.registry import DEFAULT_GUARD
 from harness.rounds import Figure, Pattern, Roof, Side, Timed
 from harness.statistics import ROOF_LIMIT, TimedSummary, median, summarise
@@ -18,8 +18,25 @@ _PERCENTILES: Final = {"median": 50, "p10": 10, "p90": 90}
 
 
 @dataclass(frozen=True)
+class Storage:
+    """What came from disk during the tokens.
+
+    asked, device: bytes per token asked of the reader (whole pages), and read by the device. wait_share: of
+    the time in which computation stood still for it. expert_hits_per_token: experts that were in memory.
+    """
+
+    asked_bytes_per_token: float
+    device_bytes_per_token: float
+    wait_share: float
+    expert_hits_per_token: float
+
+
+@dataclass(frozen=True)
 class Row:
     """One engine with one number of threads. Roof and share are None when the share is above `ROOF_LIMIT`.
+
+    storage: None unless experts came from disk; then there is no share of the roof or of the probe, which are
+    the memory's.
 
     share_of_probe: median over the rounds of the turn's bandwidth over that of the read probe beside it. The
     roof is the best pass of minutes, and where neighbours come and go no reader's median reaches its own
@@ -38,12 +55,13 @@ class Row:
     bytes_per_s: float
     roof_bytes_per_s: float | None
     share_of_roof: float | None
-    share_of_probe: float
+    share_of_probe: float | None
     isa: str
     ms_per_token: Mapping[str, float]
     prompt_tok_per_s: float
     streams_ns_per_token: Mapping[str, float] | None
     barrier_share: float | None
+    storage: Storage | None
     rounds: int
     void: int
     halves: tuple[float, float] | None
@@ -90,6 +108,7 @@ def row(timed: Timed, engine: str, threads: int, roof: Roof, isa: str, settings:
     speed = median([turn.work / turn.ns for turn in turns]) * 1e9
     per_token = sum(turn.bytes for turn in turns) / sum(turn.work for turn in turns)
     roof_bytes_per_s = roof.bytes_per_ns * 1e9
+    storage = _storage(turns)
     share = speed * per_token / roof_bytes_per_s
     sound = share <= ROOF_LIMIT
     return Row(
@@ -99,13 +118,14 @@ def row(timed: Timed, engine: str, threads: int, roof: Roof, isa: str, settings:
         weight_bytes_per_token=per_token,
         bytes_per_s=speed * per_token,
         roof_bytes_per_s=roof_bytes_per_s if sound else None,
-        share_of_roof=share if sound else None,
-        share_of_probe=_share_of_probe(timed, engine),
+        share_of_roof=share if sound and storage is None else None,
+        share_of_probe=_share_of_probe(timed, engine) if storage is None else None,
         isa=isa,
         ms_per_token=_ms_per_token(turns),
         prompt_tok_per_s=median([prompt.work / prompt.ns for prompt in prompts]) * 1e9,
         streams_ns_per_token=_streams(turns, threads),
         barrier_share=_barrier_share(turns, threads),
+        storage=storage,
         rounds=summary.valid,
         void=summary.void,
         halves=summary.halves,
@@ -177,6 +197,19 @@ def _streams(turns: Sequence[Turn], threads: int) -> dict[str, float] | None:
         return None
     tokens = sum(turn.work for turn in turns)
     return {name: sum(turn.counters[f"{name}_ns"] for turn in turns) / tokens / threads for name in STREAMS}
+
+
+def _storage(turns: Sequence[Turn]) -> Storage | None:
+    total = {name: sum(turn.counters.get(name, 0) for turn in turns) for name in (*STORAGE, "wall_ns")}
+    if total["asked_bytes"] == 0:
+        return None
+    tokens = sum(turn.work for turn in turns)
+    return Storage(
+        asked_bytes_per_token=total["asked_bytes"] / tokens,
+        device_bytes_per_token=total["device_bytes"] / tokens,
+        wait_share=total["io_wait_ns"] / total["wall_ns"],
+        expert_hits_per_token=total["expert_hits"] / tokens,
+    )
 
 
 def _barrier_share(turns: Sequence[Turn], threads: int) -> float | None:

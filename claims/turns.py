@@ -33,7 +33,10 @@ from harness.voids import mark_voids
 STREAMS: Final = ("attention", "dense", "expert", "router", "head", "vector", "barrier")
 """Where the workers' time goes, by the engine's counters NAME_ns."""
 
-_KEPT: Final = (*STREAM_BYTE_COUNTERS, *(f"{name}_ns" for name in STREAMS), "wall_ns", "phases")
+STORAGE: Final = ("asked_bytes", "device_bytes", "io_wait_ns", "expert_hits")
+"""What a session that reads experts from disk did, by the engine's counters."""
+
+_KEPT: Final = (*STREAM_BYTE_COUNTERS, *(f"{name}_ns" for name in STREAMS), *STORAGE, "wall_ns", "phases")
 
 
 @dataclass(frozen=True)

@@ -23,10 +23,16 @@ from cli.console import (
     message,
     print_json,
 )
-from engine.errors import ArgumentError
+from cli.session_options import (
+    OptionOption,
+    RamBudgetOption,
+    ResidencyOption,
+    VerifyOption,
+    reading_notes,
+    session_options,
+)
 from engine.kernels import threads_default
 from engine.model import Model
-from engine.session import OptionValue, parse_options
 from harness.statistics import DEFAULT_ROUNDS
 
 _GGUF_SUFFIX = ".gguf"
@@ -50,16 +56,19 @@ def bench(
         bool, typer.Option(help="Sweep the other engine's threads, pool and flash attention; keep its best.")
     ] = False,
     isa: IsaOption = None,
-    option: Annotated[
-        list[str] | None,
-        typer.Option("--option", "-o", help="NAME=VALUE of our session, e.g. residency=copy. Repeatable."),
-    ] = None,
+    residency: ResidencyOption = None,
+    ram_budget: RamBudgetOption = None,
+    verify: VerifyOption = None,
+    option: OptionOption = None,
     json: JsonOption = False,
 ) -> None:
     """Measure greedy decode and the prompt before it; the read bandwidth of the same threads; and, with
     --against, the ratio to another engine on the same weights."""
     twin = _twin(model, against, gguf, tune)
-    options = _options(option or [], isa)
+    options = session_options(option, isa=isa, residency=residency, ram_budget=ram_budget, verify=verify)
+    for name in ("threads", "context"):
+        if name in options:
+            raise UsageError(f"--option {name} is set by --threads, and by --prompt and --tokens")
     request = Request(tokens, prompt, rounds, tune, options)
     found: list[Measured] = []
     with Model(from_gguf(model_cache(None), model) if _is_gguf(model) else model) as opened:
@@ -82,6 +91,9 @@ def bench(
     print("\n".join(lines(rows, ratios)))
     for note in notes(rows):
         message(note)
+    if rows:
+        for note in reading_notes(rows[0].settings["options"], options):
+            message(note)
 
 
 def _say(what: str) -> None:
@@ -109,17 +121,6 @@ def _twin(model: Path, against: str | None, gguf: Path | None, tune: bool) -> Pa
             f"--against {LLAMACPP} needs the same weights as a GGUF: --gguf FILE, or the GGUF itself as -m"
         )
     return model
-
-
-def _options(pairs: list[str], isa: str | None) -> dict[str, OptionValue]:
-    try:
-        options = parse_options(pairs)
-    except ArgumentError as error:
-        raise UsageError(f"--{error}") from None
-    for name in ("threads", "context"):
-        if name in options:
-            raise UsageError(f"--option {name} is set by --threads, and by --prompt and --tokens")
-    return options if isa is None else {"isa": isa, **options}
 
 
 def _thread_counts(text: str) -> list[int]:

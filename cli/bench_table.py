@@ -25,7 +25,9 @@ def lines(rows: Sequence[Row], ratios: Sequence[Ratio]) -> Iterator[str]:
 
 def notes(rows: Sequence[Row]) -> Iterator[str]:
     """What a reader of the table must know; doubts that rows share come once."""
-    if any(row.share_of_roof is None for row in rows):
+    if any(row.storage is not None for row in rows):
+        yield "no share of the memory's roof where experts came from disk"
+    if any(row.share_of_roof is None and row.storage is None for row in rows):
         yield "no share where weights came faster than the roof: from a cache, or the probe was disturbed"
     for doubt in dict.fromkeys(doubt for row in rows for doubt in row.doubts):
         yield f"doubt: {doubt}"
@@ -39,11 +41,12 @@ def _row(row: Row) -> str:
     share = "-" if row.share_of_roof is None else f"{row.share_of_roof:.1%}"
     ms = row.ms_per_token
     spread = f"{ms['median']:.3f} ({ms['p10']:.3f} - {ms['p90']:.3f})"
+    probe = "-" if row.share_of_probe is None else f"{row.share_of_probe:.1%}"
     megabytes, rate = row.weight_bytes_per_token / 1e6, row.bytes_per_s / 1e9
     return (
         f"{row.engine:<22}  {row.threads:7d}  {row.isa:<10}  {row.tok_per_s:6.1f}  {spread:<24}"
         f"  {row.prompt_tok_per_s:12.1f}  {megabytes:8.1f}  {rate:6.1f}  {roof:>9}  {share:>6}"
-        f"  {row.share_of_probe:8.1%}"
+        f"  {probe:>8}"
     )
 
 
@@ -54,6 +57,13 @@ def _streams(row: Row) -> Iterator[str]:
     yield f"{_threads(row.threads)}, per token and worker: {', '.join(parts)}"
     prompt = row.settings["prompt"]
     kind = "real text" if prompt["source"] == "text" else "random tokens"
+    if row.storage is not None:
+        disk = row.storage
+        yield (
+            f"  from disk per token: {disk.asked_bytes_per_token / 1e6:.1f} MB asked, "
+            f"{disk.device_bytes_per_token / 1e6:.1f} MB read; {disk.expert_hits_per_token:.1f} experts "
+            f"were in memory; computation waited {disk.wait_share:.1%} of the time"
+        )
     yield f"  prompt: {prompt['tokens']} tokens of {kind}; {row.rounds} rounds, {row.void} void"
 
 

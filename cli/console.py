@@ -76,16 +76,6 @@ def allowed_threads(wanted: int) -> int:
     return min(wanted, allowed)
 
 
-def session_options(threads: int | None, isa: str | None) -> dict[str, int | str]:
-    """Keyword options of `engine.Session` that the command line gave; the others keep their defaults."""
-    options: dict[str, int | str] = {}
-    if threads is not None:
-        options["threads"] = allowed_threads(threads)
-    if isa is not None:
-        options["isa"] = isa
-    return options
-
-
 @contextmanager
 def progress_bar(what: str) -> Iterator[Callable[[int, int], None]]:
     """A callback (done, total) that draws a bar on stderr when that is a terminal, and nothing otherwise."""

@@ -1,5 +1,7 @@
 """`cflow doctor`: what can be measured on this machine, why not, and what would help."""
 
+import os
+import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,13 +13,17 @@ from baselines.install import LLAMACPP, installed
 from baselines.llamacpp import LlamaCpp
 from cli.console import EXIT_USAGE, JsonOption, mb, print_json
 from engine import native, smollm2
-from engine.enums import Isa
+from engine.direct_io import direct_alignment
+from engine.enums import Isa, Reader, ReadPath
 from engine.errors import CflowError
 from engine.kernels import isa_default, isa_supported
+from engine.reads import MIB, consecutive, probe_reads
 from engine.topology import Topology, read_topology
 from harness.counters import probe_counters, process_io
-from harness.machine import machine_state, warnings
+from harness.machine import machine_state, transparent_huge_pages, warnings
 from harness.profiles import DEFAULT_PROFILE, PROFILES, fit
+
+_PROBED_BYTES = MIB
 
 
 @dataclass(frozen=True)
@@ -40,7 +46,7 @@ def doctor(
 ) -> None:
     """Say what this machine can show. Exit code 2 when the profile cannot run here."""
     state = machine_state(out)
-    findings = [*_engine(), *_evidence(), _profile(profile, state)]
+    findings = [*_engine(), *_evidence(), *_storage(out), _huge_pages(), _profile(profile, state)]
     doubts = warnings(state)
     ready = all(finding.ok for finding in findings if finding.required)
     if json:
@@ -125,6 +131,47 @@ def _evidence() -> list[Finding]:
     remedy = "" if io else "checks that count device bytes are NOT MEASURABLE HERE; mount /proc"
     found = "bytes from storage can be counted" if io else "/proc/self/io cannot be read"
     return [*_hardware_counters(), Finding("device bytes", io is not None, False, found, remedy)]
+
+
+def _storage(folder: Path) -> list[Finding]:
+    """How experts would be read from a file in `folder`: the reader itself reads one there."""
+    try:
+        with tempfile.NamedTemporaryFile(dir=folder, prefix=".cflow-doctor-") as file:
+            file.write(bytes(_PROBED_BYTES))
+            file.flush()
+            os.fsync(file.fileno())
+            found = probe_reads(Path(file.name), consecutive(_PROBED_BYTES, _PROBED_BYTES))
+            alignment = direct_alignment(Path(file.name))
+    except (OSError, CflowError) as error:
+        return [Finding("reads from disk", False, False, f"{folder}: {error}", "give a folder with --out")]
+    past = found.path is ReadPath.DIRECT
+    aligned = "" if alignment is None else f", aligned to {alignment} bytes"
+    uring = found.reader is Reader.IO_URING
+    return [
+        Finding(
+            "O_DIRECT",
+            past,
+            False,
+            f"reads go past the page cache{aligned}" if past else f"refused or meaningless in {folder}",
+            "" if past else "keep models on a local file system: reads go through the page cache here",
+        ),
+        Finding(
+            "io_uring",
+            uring,
+            False,
+            "reads experts beside the computation" if uring else "refused: a few threads read instead",
+            "" if uring else "they take more processor time; a container's seccomp profile may be the reason",
+        ),
+    ]
+
+
+def _huge_pages() -> Finding:
+    state = transparent_huge_pages()
+    ok = state in ("always", "madvise")
+    remedy = "reads into small pages take longer: allow them in /sys/kernel/mm/transparent_hugepage/enabled"
+    return Finding(
+        "huge pages for buffers", ok, False, state or "not known to this kernel", "" if ok else remedy
+    )
 
 
 def _hardware_counters() -> list[Finding]:

@@ -6,7 +6,15 @@ from typing import Annotated
 
 import typer
 
-from cli.console import IsaOption, ModelOption, UsageError, message, session_options
+from cli.console import IsaOption, ModelOption, UsageError, allowed_threads, mb, message
+from cli.session_options import (
+    OptionOption,
+    RamBudgetOption,
+    ResidencyOption,
+    VerifyOption,
+    reading_notes,
+    session_options,
+)
 from engine.errors import ContextError
 from engine.model import Model
 from engine.session import Sampler, Session
@@ -25,9 +33,18 @@ def generate(
     seed: Annotated[int, typer.Option(min=0, help="Equal seeds give equal draws.")] = 0,
     threads: Annotated[int | None, typer.Option(help="Worker threads. Default: all cores.")] = None,
     isa: IsaOption = None,
+    residency: ResidencyOption = None,
+    ram_budget: RamBudgetOption = None,
+    verify: VerifyOption = None,
+    option: OptionOption = None,
     ignore_eos: Annotated[bool, typer.Option(help="Go on after the end-of-text token.")] = False,
 ) -> None:
     """Generate text from a prompt or from token ids. Speed is printed at the end, on stderr."""
+    options = session_options(option, isa=isa, residency=residency, ram_budget=ram_budget, verify=verify)
+    if "context" in options:
+        raise UsageError("--option context is set by the prompt and --tokens")
+    if threads is not None:
+        options["threads"] = allowed_threads(threads)
     with Model(model) as opened:
         tokenizer = _tokenizer(opened)
         ids = _prompt_ids(opened, tokenizer, prompt, token_ids)
@@ -40,8 +57,9 @@ def generate(
         count = min(count, opened.context - len(ids) + 1)
         sampler = Sampler(temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
         emit = _ids_as_text() if tokenizer is None else tokenizer.stream()
-        options = session_options(threads, isa)
         with Session(opened, context=len(ids) + count - 1, **options) as session:
+            for note in reading_notes(session.options, options):
+                message(note)
             stop = None if ignore_eos else opened.eos
             try:
                 _stream(session, sampler, ids, count, stop, emit)
@@ -113,3 +131,10 @@ def _print_speed(session: Session) -> None:
     traffic = f"{weight_bytes(counters) / seconds / 1e9:.1f} GB/s of weights"
     workers = f"{session.threads} thread{'s' if session.threads > 1 else ''}"
     message(f"{speed}, {traffic}, {workers}, {session.isa.name.lower()}")
+    asked = counters["asked_bytes"] / counters["tokens"]
+    if asked > 0 or counters["expert_hits"] > 0:
+        waited = counters["io_wait_ns"] / counters["wall_ns"]
+        hits = counters["expert_hits"] / counters["tokens"]
+        message(
+            f"per token {mb(asked)} read, {hits:.1f} experts from memory; waited for the disk {waited:.0%}"
+        )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import fcntl
 import mmap
 import os
+from pathlib import Path
 
 import numpy as np
 
@@ -16,6 +18,30 @@ from engine.tiles import Bytes, align_up
 #: Alignment of offsets, lengths and memory that every file system with O_DIRECT takes.
 DIRECT_ALIGN_BYTES = 4096
 _BUFFER_BYTES = 8 << 20
+
+# statx(2): the fields of direct I/O of struct statx, by their offsets.
+_AT_FDCWD, _STATX_DIOALIGN, _STATX_BYTES = -100, 0x2000, 256
+_MASK_AT, _MEMORY_ALIGN_AT, _OFFSET_ALIGN_AT = 0, 152, 156
+
+
+def direct_alignment(path: Path) -> int | None:
+    """Alignment in bytes of memory and offsets that O_DIRECT needs on a file; None where nobody says so.
+
+    Kernels before 6.1, some file systems, and files without O_DIRECT do not.
+    """
+    statx = getattr(ctypes.CDLL(None), "statx", None)
+    if statx is None:
+        return None
+    found = ctypes.create_string_buffer(_STATX_BYTES)
+    if statx(_AT_FDCWD, os.fsencode(path), 0, _STATX_DIOALIGN, found) != 0:
+        return None
+
+    def field(at: int) -> int:
+        return int.from_bytes(found.raw[at : at + 4], "little")
+
+    if not field(_MASK_AT) & _STATX_DIOALIGN:
+        return None
+    return max(field(_MEMORY_ALIGN_AT), field(_OFFSET_ALIGN_AT)) or None
 
 
 def reserve(file: PendingFile, file_bytes: int) -> None:

@@ -74,6 +74,29 @@ def test_table(cflow: Cflow, moe: Path) -> None:
     assert "fewer than 12" in outcome.err
 
 
+def test_experts_from_disk_have_no_share_of_the_memory_roof(cflow: Cflow, moe: Path) -> None:
+    outcome = cflow("bench", "-m", moe, *SHORT, "--threads", 1, "--residency", "direct", "--json")
+    assert outcome.code == 0
+    (row,) = json.loads(outcome.out)["rows"]
+    assert row["share_of_roof"] is row["share_of_probe"] is None
+    assert row["roof_bytes_per_s"] is not None
+    disk = row["storage"]
+    assert disk["asked_bytes_per_token"] > 0
+    assert 0 < disk["wait_share"] < 1
+    assert disk["expert_hits_per_token"] == 0
+    table = cflow("bench", "-m", moe, *SHORT, "--threads", 1, "--residency", "direct")
+    assert "from disk per token" in table.out
+    assert "no share of the memory's roof where experts came from disk" in table.err
+    assert "experts are read" in table.err
+
+
+def test_experts_that_stay_in_memory_have_a_share(cflow: Cflow, moe: Path) -> None:
+    outcome = cflow("bench", "-m", moe, *SHORT, "--threads", 1, "--ram-budget", "1GiB", "--json")
+    (row,) = json.loads(outcome.out)["rows"]
+    assert row["storage"] is None
+    assert row["share_of_roof"] is not None
+
+
 def test_against_another_engine(cflow: Cflow, gguf: Path, fake: type[FakeLlamaCpp]) -> None:
     outcome = cflow("bench", "-m", gguf, *SHORT, "--threads", 1, "--against", "llama.cpp", "--json")
     assert outcome.code == 0
