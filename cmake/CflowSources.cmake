@@ -20,6 +20,7 @@ set(CFLOW_SOURCES
     engine/src/gemm.c
     engine/src/gemv.c
     engine/src/hash.c
+    engine/src/hints.c
     engine/src/isa.c
     engine/src/kernels.c
     engine/src/kernels_scalar.c
@@ -31,6 +32,7 @@ set(CFLOW_SOURCES
     engine/src/plan.c
     engine/src/pool.c
     engine/src/probe.c
+    engine/src/probe_cold.c
     engine/src/probe_reads.c
     engine/src/probe_walk.c
     engine/src/quantize.c

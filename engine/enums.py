@@ -317,6 +317,15 @@ class KernelField(IntEnum):
     VECTORS = 5
 
 
+class Ahead(IntEnum):
+    """What a walk over a mapping does about the next block: a kind of hint, or MADV_WILLNEED."""
+
+    NONE = 0
+    T0 = 1
+    T1 = 2
+    T2 = 3
+    NTA = 4
+    WILLNEED = 5
 class ReadsField(IntEnum):
     """Fields of `cflow_probe_reads`."""
 
@@ -407,6 +416,7 @@ ENUMS: dict[str, tuple[str, type[IntEnum]]] = {
     "cflow_stream": ("CFLOW_STREAM_", Stream),
     "cflow_kernel_field": ("CFLOW_KERNEL_", KernelField),
     "cflow_reads_field": ("CFLOW_READS_", ReadsField),
+    "cflow_ahead": ("CFLOW_AHEAD_", Ahead),
     "cflow_access_kind": ("CFLOW_ACCESS_", AccessKind),
     "cflow_access_field": ("CFLOW_ACCESS_FIELD_", AccessField),
     "cflow_fault": ("CFLOW_FAULT_", Fault),

@@ -702,6 +702,31 @@ CFLOW_API int cflow_probe_gemv(cflow_pool *pool, const cflow_arena *arena, uint3
                                uint64_t columns, uint32_t tile_rows, uint32_t tile_cols, int hint, int64_t distance,
                                int streams, const float *x, float *y_out, uint64_t *ns_out);
 
+/*
+ * Prefetch hints over `bytes` of the model's mapping from `offset` of the file on, every `stride` bytes, on the calling
+ * thread; nothing is loaded. hint: cflow_prefetch. hints_out: hints given; faults_out: page faults of the thread
+ * meanwhile, minor and major.
+ */
+CFLOW_API int cflow_probe_hints(const cflow_model *model, uint64_t offset, uint64_t bytes, uint32_t stride, int hint,
+                                uint64_t *hints_out, uint64_t *faults_out, uint64_t *ns_out);
+
+/* What is done about the next block before this one is worked on. */
+typedef enum cflow_ahead {
+    CFLOW_AHEAD_NONE = 0,
+    CFLOW_AHEAD_T0 = 1, /* a hint for each of its lines of 64 bytes; 1 .. 4 as cflow_prefetch */
+    CFLOW_AHEAD_T1 = 2,
+    CFLOW_AHEAD_T2 = 3,
+    CFLOW_AHEAD_NTA = 4,
+    CFLOW_AHEAD_WILLNEED = 5 /* MADV_WILLNEED, in calls of 128 KiB */
+} cflow_ahead;
+
+/*
+ * Reads `bytes` of the model's mapping from `offset` on, block by block, each `passes` times, on the calling thread.
+ * block_bytes: a multiple of 4,096; bytes: whole blocks. sum_out: depends on every word, and on nothing else.
+ */
+CFLOW_API int cflow_probe_walk(const cflow_model *model, uint64_t offset, uint64_t bytes, uint64_t block_bytes,
+                               uint32_t passes, int ahead, uint64_t *ns_out, uint64_t *sum_out);
+
 /* ---- recorded accesses and a cache model ------------------------------------------------------------------------ */
 
 /*
