@@ -10,6 +10,7 @@ set(CFLOW_SOURCES
     engine/src/exec_batch_attention.c
     engine/src/exec_batch_matrix.c
     engine/src/exec_batch_memory.c
+    engine/src/exec_hints.c
     engine/src/exec_matrix.c
     engine/src/exec_routed.c
     engine/src/exec_vector.c

@@ -179,6 +179,14 @@ class ExpertAdvice(IntEnum):
     WILLNEED = 1
 
 
+class ExpertHints(IntEnum):
+    """Over which experts of a layer prefetch hints are given."""
+
+    NONE = 0
+    LINEAR = 1
+    CONDITIONAL = 2
+
+
 class Layout(IntEnum):
     """Order of the weights in memory."""
 
@@ -241,6 +249,8 @@ class Option(IntEnum):
     RAM_BUDGET = 24
     EXPERT_ADVICE = 25
     STREAM_BYTES = 26
+    EXPERT_HINTS = 27
+    EXPERT_HINT_STRIDE = 28
 
 
 class Counter(IntEnum):
@@ -268,6 +278,7 @@ class Counter(IntEnum):
     ASKED_BYTES = 19
     READ_NS = 20
     EXPERT_HITS = 21
+    HINTS = 22
 
 
 class PieceKind(IntEnum):
@@ -404,6 +415,7 @@ ENUMS: dict[str, tuple[str, type[IntEnum]]] = {
     "cflow_expert_reads": ("CFLOW_EXPERT_READS_", ExpertReads),
     "cflow_verify": ("CFLOW_VERIFY_", Verify),
     "cflow_expert_advice": ("CFLOW_EXPERT_ADVICE_", ExpertAdvice),
+    "cflow_expert_hints": ("CFLOW_EXPERT_HINTS_", ExpertHints),
     "cflow_layout": ("CFLOW_LAYOUT_", Layout),
     "cflow_prefetch": ("CFLOW_PREFETCH_", Prefetch),
     "cflow_reader": ("CFLOW_READER_", Reader),

@@ -10,11 +10,13 @@ from engine.model import Model
 from engine.native import check, lib
 
 LINE_BYTES = 64
+TRACE_HINT = 1 << 30
+"""Added to the phase of a trace record of a range that was hinted at, not loaded (CFLOW_TRACE_HINT)."""
 
 
 @dataclass(frozen=True)
 class Hinted:
-    """Hints that were given, page faults of the calling thread meanwhile (minor and major), and their time."""
+    """Hints that were given, page faults of the thread meanwhile (minor and major), and their time."""
 
     hints: int
     faults: int

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from engine.enums import (
     Architecture,
     ExpertAdvice,
+    ExpertHints,
     ExpertReads,
     Isa,
     Layout,
@@ -50,6 +51,7 @@ _WORDS: dict[Option, type[IntEnum]] = {
     Option.READ_PATH: ReadPath,
     Option.VERIFY: Verify,
     Option.EXPERT_ADVICE: ExpertAdvice,
+    Option.EXPERT_HINTS: ExpertHints,
 }
 _HEAD_LAYER = (1 << 64) - 1
 _RECORD_FIELDS = 4

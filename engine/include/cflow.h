@@ -314,6 +314,13 @@ typedef enum cflow_expert_advice {
     CFLOW_EXPERT_ADVICE_WILLNEED = 1 /* MADV_WILLNEED, in calls of at most the device's read_ahead_kb */
 } cflow_expert_advice;
 
+/* Control arms: PREFETCHT0 over experts in every layer, when its router has decided; each worker hints at a share. */
+typedef enum cflow_expert_hints {
+    CFLOW_EXPERT_HINTS_NONE = 0,
+    CFLOW_EXPERT_HINTS_LINEAR = 1,     /* all experts of the layer */
+    CFLOW_EXPERT_HINTS_CONDITIONAL = 2 /* those that the router has chosen */
+} cflow_expert_hints;
+
 typedef enum cflow_layout {
     CFLOW_LAYOUT_TILED = 0,
     CFLOW_LAYOUT_ROW_MAJOR = 1 /* control arm: q4_0 matrices are rearranged row-major (GGUF blocks) at creation;
@@ -384,7 +391,11 @@ typedef enum cflow_option {
     CFLOW_OPTION_STREAM_BYTES =
         26, /* residency direct: 0 (default) = weights outside the expert bank are copied to memory; else they are read
                in order of use through a ring of so many bytes */
-    CFLOW_OPTION_COUNT = 27
+    CFLOW_OPTION_EXPERT_HINTS =
+        27, /* cflow_expert_hints; default none. Prompts are then fed one by one. Not with residency direct or row-major
+               layout: none */
+    CFLOW_OPTION_EXPERT_HINT_STRIDE = 28, /* bytes between two of those hints: 64 (default) or 4,096 */
+    CFLOW_OPTION_COUNT = 29
 } cflow_option;
 
 typedef struct cflow_options cflow_options;
@@ -508,7 +519,8 @@ typedef enum cflow_counter {
     CFLOW_COUNTER_ASKED_BYTES = 19,  /* asked of the reader, rounding to 4,096 included */
     CFLOW_COUNTER_READ_NS = 20,      /* in which a read was under way, from its issue until it was found complete */
     CFLOW_COUNTER_EXPERT_HITS = 21,  /* uses of experts that needed no read of their own */
-    CFLOW_COUNTER_COUNT = 22
+    CFLOW_COUNTER_HINTS = 22,        /* given by CFLOW_OPTION_EXPERT_HINTS */
+    CFLOW_COUNTER_COUNT = 23
 } cflow_counter;
 
 CFLOW_API const char *cflow_counter_name(int counter);
@@ -520,9 +532,10 @@ CFLOW_API int cflow_session_routing(const cflow_session *session, int32_t *exper
 /* Euclidean norm of the residual stream after each layer of the last token: layers floats (arch1: of s, then of t). */
 CFLOW_API int cflow_session_residual_norms(const cflow_session *session, float *norms_out, size_t count);
 
+enum { CFLOW_TRACE_HINT = 1 << 30 }; /* added to the phase of a range that was hinted at, not loaded */
 /*
  * Trace of weight loads, recorded where a worker calls the kernel: for each call (file offset, bytes, thread, phase);
- * in a chunk for each tile once, whatever the number of its tokens.
+ * in a chunk for each tile once, whatever the number of its tokens. Ranges of CFLOW_OPTION_EXPERT_HINTS stand in it too.
  * capacity: records kept per thread, 0 = off (default). Only for tiled layout.
  */
 CFLOW_API int cflow_session_trace(cflow_session *session, size_t capacity);

@@ -193,6 +193,9 @@ static void run_token(cflow_session *session, cf_worker *worker, int thread)
                 if (op->kind == CF_OP_ROUTE && thread == 0) {
                     cf_exec_routed(session, worker, op);
                 }
+                if (op->kind == CF_OP_ROUTE) {
+                    cf_exec_hints(session, worker, op, thread);
+                }
                 continue;
             }
             if (!in_pieces) {

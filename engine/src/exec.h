@@ -23,11 +23,16 @@ void cf_exec_at_token_end(void *session);
 void cf_exec_vector(cflow_session *session, cf_worker *worker, const cf_op *op, int counted, int described);
 /* exec_routed.c: the choice of a CF_OP_ROUTE is made: starts what is to be read early. One worker for each choice. */
 void cf_exec_routed(cflow_session *session, const cf_worker *worker, const cf_op *op);
+/* exec_hints.c: this worker's share of the hints of CFLOW_OPTION_EXPERT_HINTS, after a CF_OP_ROUTE. */
+void cf_exec_hints(cflow_session *session, cf_worker *worker, const cf_op *op, int thread);
 /* exec_matrix.c: this worker's rows of a matrix piece, for one token. */
 void cf_exec_matrix(cflow_session *session, cf_worker *worker, const cf_op *op, int thread);
 /* Adds to the bytes of the operation's stream, and to the trace, that a kernel was called on weights of the file. */
 void cf_exec_record_load(const cflow_session *session, cf_worker *worker, const cf_op *op, int thread, uint64_t offset,
                          uint64_t bytes);
+/* Adds a record to the trace, if there is one. */
+void cf_exec_trace(const cflow_session *session, cf_worker *worker, uint64_t offset, uint64_t bytes, int thread,
+                   uint64_t phase);
 /* exec_attention.c: this worker's heads of an attention core, for one token. */
 void cf_exec_attention(cflow_session *session, cf_worker *worker, const cf_op *op, int thread);
 /*

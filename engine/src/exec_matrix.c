@@ -14,10 +14,9 @@ const int cf_exec_stream_bytes[CFLOW_STREAM_COUNT] = {
     [CFLOW_STREAM_HEAD] = CFLOW_COUNTER_HEAD_BYTES,
 };
 
-void cf_exec_record_load(const cflow_session *session, cf_worker *worker, const cf_op *op, int thread, uint64_t offset,
-                         uint64_t bytes)
+void cf_exec_trace(const cflow_session *session, cf_worker *worker, uint64_t offset, uint64_t bytes, int thread,
+                   uint64_t phase)
 {
-    worker->counters[cf_exec_stream_bytes[op->stream]] += bytes;
     if (session->trace_capacity == 0) {
         return;
     }
@@ -26,9 +25,16 @@ void cf_exec_record_load(const cflow_session *session, cf_worker *worker, const 
         record[0] = offset;
         record[1] = bytes;
         record[2] = (uint64_t)thread;
-        record[3] = op->level;
+        record[3] = phase;
     }
     worker->trace_count++;
+}
+
+void cf_exec_record_load(const cflow_session *session, cf_worker *worker, const cf_op *op, int thread, uint64_t offset,
+                         uint64_t bytes)
+{
+    worker->counters[cf_exec_stream_bytes[op->stream]] += bytes;
+    cf_exec_trace(session, worker, offset, bytes, thread, op->level);
 }
 
 /* Whose loads are recorded. */

@@ -38,6 +38,8 @@ static const option_rule OPTION_RULES[CFLOW_OPTION_COUNT] = {
     [CFLOW_OPTION_RAM_BUDGET] = {"ram_budget", 0, INT64_MAX, 0},
     [CFLOW_OPTION_EXPERT_ADVICE] = {"expert_advice", 0, CFLOW_EXPERT_ADVICE_WILLNEED, CFLOW_EXPERT_ADVICE_NONE},
     [CFLOW_OPTION_STREAM_BYTES] = {"stream_bytes", 0, INT64_C(1) << 40, 0},
+    [CFLOW_OPTION_EXPERT_HINTS] = {"expert_hints", 0, CFLOW_EXPERT_HINTS_CONDITIONAL, CFLOW_EXPERT_HINTS_NONE},
+    [CFLOW_OPTION_EXPERT_HINT_STRIDE] = {"expert_hint_stride", 64, 4096, 64},
 };
 
 int64_t cf_option_default(int option)
@@ -90,6 +92,9 @@ int cflow_options_set(cflow_options *options, int option, int64_t value)
     if (option == CFLOW_OPTION_READ_BYTES && value % CF_READ_ALIGN != 0) {
         return cf_fail(CFLOW_ERR_ARGUMENT, "option read_bytes is %lld; allowed: multiples of %d", (long long)value,
                        CF_READ_ALIGN);
+    }
+    if (option == CFLOW_OPTION_EXPERT_HINT_STRIDE && value != rule->low && value != rule->high) {
+        return cf_fail(CFLOW_ERR_ARGUMENT, "option expert_hint_stride is %lld; allowed: 64, 4096", (long long)value);
     }
     if (option == CFLOW_OPTION_CONTEXT && value == 0) {
         return cf_fail(CFLOW_ERR_ARGUMENT, "option context is 0; allowed: -1 (the model's) or 1 and more");

@@ -42,11 +42,12 @@ int cflow_probe_hints(const cflow_model *model, uint64_t offset, uint64_t bytes,
         return cf_fail(CFLOW_ERR_ARGUMENT, "cflow_probe_hints: NULL argument");
     }
     if (!range_valid(model, offset, bytes) || stride == 0 || hint < CFLOW_PREFETCH_NONE || hint > CFLOW_PREFETCH_NTA) {
-        return cf_fail(CFLOW_ERR_ARGUMENT,
-                       "%s: %llu bytes from %llu on (allowed: 1 and more, inside the file of %llu), stride %u (allowed: "
-                       "1 and more), hint %d (allowed: 0 to 4)",
-                       model->path, (unsigned long long)bytes, (unsigned long long)offset,
-                       (unsigned long long)model->file_bytes, stride, hint);
+        return cf_fail(
+            CFLOW_ERR_ARGUMENT,
+            "%s: %llu bytes from %llu on (allowed: 1 and more, inside the file of %llu), stride %u (allowed: "
+            "1 and more), hint %d (allowed: 0 to 4)",
+            model->path, (unsigned long long)bytes, (unsigned long long)offset, (unsigned long long)model->file_bytes,
+            stride, hint);
     }
     uint64_t before;
     int status = count_faults(&before);

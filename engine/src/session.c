@@ -93,6 +93,7 @@ static int resolve_options(cflow_session *session, const cflow_options *options)
     /* Reported as they act: what the model has not cannot be delayed or read. */
     if (model->param[CFLOW_PARAM_EXPERTS] == 0) {
         value[CFLOW_OPTION_READ_ALL_EXPERTS] = 0;
+        value[CFLOW_OPTION_EXPERT_HINTS] = CFLOW_EXPERT_HINTS_NONE;
         value[CFLOW_OPTION_EXPERT_DELAY] = 0;
         value[CFLOW_OPTION_ROUTE] = CFLOW_ROUTE_CURRENT;
     }
@@ -101,6 +102,12 @@ static int resolve_options(cflow_session *session, const cflow_options *options)
     }
     if (value[CFLOW_OPTION_LAYOUT] == CFLOW_LAYOUT_ROW_MAJOR ||
         value[CFLOW_OPTION_RESIDENCY] == CFLOW_RESIDENCY_DIRECT) {
+        value[CFLOW_OPTION_PROMPT_BATCH] = 1;
+        value[CFLOW_OPTION_EXPERT_HINTS] = CFLOW_EXPERT_HINTS_NONE;
+    }
+    if (value[CFLOW_OPTION_EXPERT_HINTS] == CFLOW_EXPERT_HINTS_NONE) {
+        value[CFLOW_OPTION_EXPERT_HINT_STRIDE] = cf_option_default(CFLOW_OPTION_EXPERT_HINT_STRIDE);
+    } else {
         value[CFLOW_OPTION_PROMPT_BATCH] = 1;
     }
     resolve_reading(session);
@@ -536,7 +543,7 @@ static const char *const COUNTER_NAMES[CFLOW_COUNTER_COUNT] = {
     "tokens",       "wall_ns",         "attention_bytes", "dense_bytes",  "expert_bytes", "router_bytes",
     "head_bytes",   "embedding_bytes", "kv_bytes",        "attention_ns", "dense_ns",     "expert_ns",
     "router_ns",    "head_ns",         "vector_ns",       "barrier_ns",   "phases",       "io_wait_ns",
-    "device_bytes", "asked_bytes",     "read_ns",         "expert_hits",
+    "device_bytes", "asked_bytes",     "read_ns",         "expert_hits",  "hints",
 };
 
 const char *cflow_counter_name(int counter)
