@@ -306,6 +306,7 @@ def _judge_cell(
                 float(item.get("guard", _DEFAULT_GUARD)),
                 cell_count,
                 lambda text: problems.add(check_id, name + text),
+                (item["positive_control"], float(item["margin"])) if "positive_control" in item else None,
             )
             triple = (found.value, found.low, found.high)
             doubts += found.doubts

@@ -46,12 +46,14 @@ def timed_finding(
     guard: float,
     cell_count: int,
     report: Callable[[str], None],
+    positive: tuple[str, float] | None = None,
 ) -> TimedFinding:
     """Judges a paired run anew.
 
     Args:
         evidence, summary: as stored. guard: g of the A/A rule. cell_count: m of the confidence 1 - 0.05 / m.
         report: called with every disagreement between the file and its raw material.
+        positive: name and margin of the positive control.
     """
     faults = [*_control_faults(evidence), *_round_faults(evidence), *_sample_faults(evidence)]
     for fault in faults:
@@ -85,6 +87,7 @@ def timed_finding(
     doubts = (
         *faults,
         *_doubts(evidence, voids, logs, interval, control, halves, math.log1p(guard)),
+        *_positive_doubts(evidence, valid, alpha, positive),
         *wrong,
         *over,
         *_probe_over_roof(evidence, valid),
@@ -293,6 +296,24 @@ def _control(
             pairs = [(one["samples"][arm["name"]], one["samples"][arm["control_of"]]) for one in valid]
             return _interval([math.log(_measure(x, "time") / _measure(y, "time")) for x, y in pairs], alpha)
     return None
+
+
+def _positive_doubts(
+    evidence: Mapping[str, Any],
+    valid: Sequence[Mapping[str, Any]],
+    alpha: Fraction,
+    positive: tuple[str, float] | None,
+) -> list[str]:
+    """A control that should help and cannot be seen to."""
+    if positive is None:
+        return []
+    name, margin = positive
+    reference = evidence["figure"]["reference"]
+    if not isinstance(reference, Mapping) or all(arm["name"] != name for arm in evidence["arms"]):
+        return ["no positive control"]
+    pairs = [(one["samples"][reference["arm"]], one["samples"][name]) for one in valid]
+    interval = _interval([math.log(_measure(x, "time") / _measure(y, "time")) for x, y in pairs], alpha)
+    return [] if interval is not None and interval[0] > 1 + margin else [f"{name} does not gain"]
 
 
 def _doubts(

@@ -45,9 +45,11 @@ class Check:
     """One measurement with one target.
 
     target: [low, high], None = recorded only (allowed with `beyond` alone). margin: how much counts as "no
-    benefit". guard: g of the A/A rule. budget_s: seconds per profile; a profile that is absent does not run
-    the check. Of its cells the first with the verdict of the check is the headline: its value, interval,
-    unit and paper figure stand for the check; without a record that is cells[0].
+    benefit". positive_control: an arm that must be faster than the figure's reference by more than the
+    margin, else the setup could not have shown a benefit, and decides nothing. guard: g of the A/A rule.
+    budget_s: seconds per profile; a profile that is absent does not run the check. Of its cells the first
+    with the verdict of the check is the headline: its value, interval, unit and paper figure stand for the
+    check; without a record that is cells[0].
     """
 
     id: str
@@ -66,6 +68,7 @@ class Check:
     first_screen: bool
     built: bool
     margin: float | None
+    positive_control: str | None
     guard: float
     cells: tuple[Cell, ...]
 
@@ -272,9 +275,12 @@ def _check(index: int, item: object, claims: Mapping[str, Claim]) -> Check:
     target = table.target("target")
     unit = table.text("unit")
     margin = table.fraction("margin")
+    positive_control = table.text("positive_control", "") or None
     guard = table.fraction("guard") or DEFAULT_GUARD
     if margin is not None and guard > margin:
         raise table.fail("guard", guard, f"at most the margin, {margin}")
+    if positive_control is not None and margin is None:
+        raise table.fail("positive_control", positive_control, "only beside a margin, which it must exceed")
     paper = table.number("paper")
     cells = _cells(check_id, table.tables("cells"), Cell("", unit, paper, target))
     if any(cell.target is None for cell in cells) and not beyond:
@@ -301,6 +307,7 @@ def _check(index: int, item: object, claims: Mapping[str, Claim]) -> Check:
         first_screen=first_screen,
         built=table.flag("built", True),
         margin=margin,
+        positive_control=positive_control,
         guard=guard,
         cells=cells,
     )

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from harness.errors import EvidenceError
-from harness.rounds import Timed
+from harness.rounds import Side, Timed
 
 MIN_ROUNDS: Final = 12
 DEFAULT_ROUNDS: Final = 20
@@ -115,13 +115,25 @@ def figures(timed: Timed) -> list[float]:
     return values
 
 
-def summarise(timed: Timed, confidence: float, guard: float) -> TimedSummary:
+@dataclass(frozen=True)
+class PositiveControl:
+    """An arm that is known to help, and by how much more than the figure's reference it must at least."""
+
+    arm: str
+    margin: float
+
+
+def summarise(
+    timed: Timed, confidence: float, guard: float, positive: PositiveControl | None = None
+) -> TimedSummary:
     """Applies every rule of evidence to a paired run.
 
     Args:
         timed: the run; its void rounds are marked already.
         confidence: of the interval, 1 - 0.05 / m for a check of m cells.
         guard: g; the A/A interval must lie inside [1 / (1 + g), 1 + g] and the halves agree within g.
+        positive: its gain must lie above 1 + margin: where nothing can be seen to help, "no benefit" says
+            nothing.
     """
     values = figures(timed)
     valid, void = len(values), len(timed.rounds) - len(values)
@@ -140,6 +152,7 @@ def summarise(timed: Timed, confidence: float, guard: float) -> TimedSummary:
         reasons.append(f"{valid} valid rounds give no interval at confidence {confidence:.4f}")
     a_a = _control_interval(timed, confidence)
     reasons += _control_faults(timed, a_a, guard)
+    reasons += _positive_faults(timed, confidence, positive)
     halves = None
     if valid >= 2:
         halves = _log_median(values[: valid // 2]), _log_median(values[valid - valid // 2 :])
@@ -188,6 +201,27 @@ def _control_faults(timed: Timed, a_a: tuple[float, float] | None, guard: float)
             f"A/A interval [{a_a[0]:.4f}, {a_a[1]:.4f}], allowed [{1 / (1 + guard):.4f}, {1 + guard:.4f}]"
         ]
     return []
+
+
+def _positive_faults(timed: Timed, confidence: float, positive: PositiveControl | None) -> list[str]:
+    if positive is None:
+        return []
+    reference = timed.figure.reference
+    if not isinstance(reference, Side) or positive.arm not in {arm.name for arm in timed.arms}:
+        return [f"no positive control: {positive.arm}, against the reference of the figure"]
+    gains = []
+    for one in timed.rounds:
+        if not one.void:
+            plain, helped = one.samples[reference.arm].sample, one.samples[positive.arm].sample
+            gains.append((plain.ns / plain.work) / (helped.ns / helped.work))
+    interval = _log_interval(gains, confidence)
+    if interval is not None and interval[0] > 1.0 + positive.margin:
+        return []
+    found = "no interval" if interval is None else f"[{interval[0]:.4f}, {interval[1]:.4f}]"
+    return [
+        f"the positive control {positive.arm} gains {found}, needed above {1.0 + positive.margin:.4g}: "
+        "a benefit could not have been seen"
+    ]
 
 
 def _one_sided_voids(timed: Timed) -> list[str]:

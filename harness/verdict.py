@@ -13,7 +13,7 @@ from harness.evidence import Evidence
 from harness.kinds import INCONCLUSIVE, NOT_MEASURABLE, REFUTED, SUPPORTED, Kind, Target, Verdict
 from harness.registry import Check, Claim
 from harness.rounds import Timed
-from harness.statistics import TimedSummary, summarise
+from harness.statistics import PositiveControl, TimedSummary, summarise
 
 NOT_BUILT = "not built yet"
 NOT_RUN = "not run"
@@ -97,7 +97,7 @@ def judge_cell(check: Check, index: int, found: Evidence | NotMeasurable) -> Cel
     if isinstance(found, NotMeasurable):
         return result(None if cell.target is None else NOT_MEASURABLE, found.reason)
     if isinstance(found, Timed):
-        summary = summarise(found, check.confidence, check.guard)
+        summary = summarise(found, check.confidence, check.guard, _positive_control(check))
         figure = (summary.value, summary.low, summary.high)
         if cell.target is None:
             return result(None, "; ".join(("recorded, no target", *summary.reasons)), figure, summary)
@@ -109,6 +109,12 @@ def judge_cell(check: Check, index: int, found: Evidence | NotMeasurable) -> Cel
         return result(None, "recorded, no target", (found.value, None, None))
     verdict = place(found.value, found.value, cell.target)
     return result(verdict, _words("exact value", verdict), (found.value, None, None))
+
+
+def _positive_control(check: Check) -> PositiveControl | None:
+    if check.positive_control is None or check.margin is None:
+        return None
+    return PositiveControl(check.positive_control, check.margin)
 
 
 def _words(what: str, verdict: Verdict) -> str:
