@@ -8,7 +8,7 @@ import numpy as np
 
 from claims.run import SEED
 from claims.timing import digest, longest_wait_ns
-from engine.enums import Type
+from engine.enums import Prefetch, Type
 from engine.kernels import TILE_COLS, TILE_ROWS, Kernel, tiles_bytes
 from engine.native import check, lib
 from engine.probes import READ_STREAMS, Arena, Pool
@@ -53,11 +53,13 @@ def gemv_arm(
     columns: int,
     repeat: int,
     streams: int = READ_STREAMS,
+    hint: Prefetch = Prefetch.NONE,
+    distance_bytes: int = 4096,
 ) -> Arm:
     """An arm that multiplies the arena's matrix `repeat` times; its output is checked every time.
 
     rows: a multiple of 16, so that tiles and rows of GGUF blocks have the same bytes. streams: runs of rows
-    that a tiled kernel reads side by side.
+    that a tiled kernel reads side by side. hint, distance_bytes: what it prefetches, and how far ahead.
     """
     x = np.random.default_rng(SEED).standard_normal(columns).astype(np.float32)
     y = np.zeros(rows, np.float32)
@@ -65,7 +67,10 @@ def gemv_arm(
 
     def run() -> Sample:
         before = pool.run_delays_ns()
-        elapsed = sum(arena.gemv(kernel, rows, x, y, streams=streams) for _ in range(repeat))
+        elapsed = sum(
+            arena.gemv(kernel, rows, x, y, streams=streams, hint=hint, distance_bytes=distance_bytes)
+            for _ in range(repeat)
+        )
         delay = longest_wait_ns(before, pool.run_delays_ns())
         return Sample(elapsed, size * repeat, digest(y), work=repeat, run_delay_ns=delay)
 

@@ -12,7 +12,7 @@ from claims.experts import ExpertBank
 from claims.moe_gguf import ExpertFile
 from engine.enums import Advice
 from engine.model import Model
-from engine.session import Session
+from engine.session import OptionValue, Session
 from harness.cachestate import CacheStateError, evict, residency
 
 EVICTIONS = 10
@@ -62,9 +62,18 @@ def empty_for_good(path: Path, resident_bytes: Callable[[], int]) -> None:
 
 
 def cold_engine(
-    path: Path, ids: Sequence[int], advice: Advice, after: Sequence[int], *, threads: int
+    path: Path,
+    ids: Sequence[int],
+    advice: Advice,
+    after: Sequence[int],
+    *,
+    threads: int,
+    **options: OptionValue,
 ) -> ColdRun:
-    """This engine decodes `ids` from a cold mapping. Raises CacheStateError when it is not cold."""
+    """This engine decodes `ids` from a cold mapping; options: of its session.
+
+    Raises CacheStateError when it is not cold.
+    """
     evict(path)
     with Model(path) as model:
         model.advise(advice)
@@ -77,7 +86,7 @@ def cold_engine(
             empty_for_good(path, resident_bytes)
         run = ColdRun(bank.blocks * bank.experts * bank.expert_bytes)
         chosen: set[tuple[int, int]] = set()
-        with Session(model, threads=threads, context=max(after)) as session:
+        with Session(model, threads=threads, context=max(after), **options) as session:
             for count, token in enumerate(ids[: max(after)], start=1):
                 session.decode([token])
                 routing, _ = session.routing()

@@ -70,6 +70,15 @@ def tiled_kernel(kind: Type, q8: bool, isa: Isa) -> Kernel | None:
     return None
 
 
+def best_q8_kernel(isa: Isa) -> Kernel:
+    """The tiled q4_0 kernel with 8-bit activations of the best instruction set up to `isa`."""
+    for candidate in sorted((found for found in Isa if found <= isa), reverse=True):
+        kernel = tiled_kernel(Type.Q4_0, True, candidate)
+        if kernel is not None:
+            return kernel
+    raise AssertionError("the scalar kernel always exists")
+
+
 def product(kernel: Kernel, case: Case) -> NDArray[np.float32]:
     """W x of a case by one kernel."""
     return gemv(kernel, case.tiles, case.rows, case.x)

@@ -9,7 +9,7 @@ import pytest
 
 from claims.arms import fill_matrix, gemv_arm
 from claims.conftest import Measure
-from claims.kernel_cases import cases, product, tiled_kernel
+from claims.kernel_cases import best_q8_kernel, cases, product, tiled_kernel
 from claims.models import smollm2
 from claims.run import SEED, ClaimsRun, Found, isa_cells
 from claims.timing import (
@@ -23,7 +23,7 @@ from claims.timing import (
     timed_cells,
 )
 from engine.enums import Isa, Type
-from engine.kernels import Kernel, isa_default, tiles_bytes
+from engine.kernels import isa_default, tiles_bytes
 from engine.model import Model
 from engine.probes import Arena
 from engine.session import Session
@@ -145,7 +145,7 @@ def test_speed(measure: Measure) -> None:
     def produce() -> Found:
         with open_bench(1) as bench, Arena(bench.pool, tiles_bytes(Type.Q4_0, rows, columns)) as arena:
             fill_matrix(arena, rows, columns)
-            fast, slow = _best_q8_kernel(isa_default()), _best_q8_kernel(Isa.SCALAR)
+            fast, slow = best_q8_kernel(isa_default()), best_q8_kernel(Isa.SCALAR)
             arms = [
                 gemv_arm("vector", bench.pool, arena, fast, rows, columns, 400),
                 gemv_arm("scalar", bench.pool, arena, slow, rows, columns, 20),
@@ -168,15 +168,6 @@ def test_speed(measure: Measure) -> None:
     measure(produce)
 
 
-def _best_q8_kernel(isa: Isa) -> Kernel:
-    """The tiled q4_0 kernel with 8-bit activations of the best instruction set up to `isa`."""
-    for candidate in sorted((found for found in Isa if found <= isa), reverse=True):
-        kernel = tiled_kernel(Type.Q4_0, True, candidate)
-        if kernel is not None:
-            return kernel
-    raise AssertionError("the scalar kernel always exists")
-
-
 @pytest.mark.check("3.roof")
 def test_roof(measure: Measure, claims_run: ClaimsRun) -> None:
     columns = 8192 if claims_run.profile == "smoke" else 32768
@@ -190,7 +181,7 @@ def test_roof(measure: Measure, claims_run: ClaimsRun) -> None:
             )
         with open_bench(threads) as bench, Arena(bench.pool, size) as matrix:
             fill_matrix(matrix, 8192, columns)
-            kernel = _best_q8_kernel(isa_default())
+            kernel = best_q8_kernel(isa_default())
             return run_pairs(
                 [gemv_arm("gemv", bench.pool, matrix, kernel, 8192, columns, 2)],
                 Figure(Side("gemv", "bandwidth"), "roof"),

@@ -16,6 +16,7 @@ pytestmark = pytest.mark.no_sanitizer
 MUTANTS = {
     "drop_last_columns": (("3.agree_q8", "3.agree_f32"), ()),
     "delay_off_by_one": (("7.path",), ("7.law",)),
+    "hints_elsewhere": (("6.hint_reads", "6.walk_reads", "6.hint_places"), ("1.addresses",)),
     "read_all_experts": (("7.traffic", "7.law", "1.addresses", "1.bytes", "1.resident"), ("5.order",)),
     "stripes_out_of_order": (("5.order",), ("1.addresses", "7.traffic")),
     "unfused": (("4.loads", "4.l1"), ("4.bytes", "4.equal")),
@@ -36,6 +37,9 @@ HEALTHY = {
     "4.bytes": "SUPPORTED",
     "4.equal": "SUPPORTED",
     "5.order": "SUPPORTED",
+    "6.hint_places": "SUPPORTED",
+    "6.hint_reads": "SUPPORTED",
+    "6.walk_reads": "SUPPORTED",
     "7.law": "SUPPORTED",
     "7.traffic": "SUPPORTED",
 }
