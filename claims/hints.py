@@ -58,7 +58,12 @@ class HintedRange:
     pages: int
     faults: int
     read_bytes: int
-    """Of the range, read afterwards: the same counter does count."""
+    """From storage, when the range was read afterwards."""
+
+    @property
+    def counted_bytes(self) -> int:
+        """All bytes from storage: 0 where nobody counts them, since the range was read from there."""
+        return self.device_bytes + self.read_bytes
 
 
 def hint_cold(path: Path, offset: int, size_bytes: int, hint: Prefetch) -> HintedRange | None:

@@ -70,7 +70,7 @@ def test_hints_read_nothing(measure: Measure, claims_run: ClaimsRun) -> None:
         except CacheStateError as error:
             return dict.fromkeys(labels, NotMeasurable(str(error)))
         seen = {hint: one for hint, one in found.items() if one is not None}
-        if len(seen) < len(found) or any(one.read_bytes == 0 for one in seen.values()):
+        if len(seen) < len(found) or any(one.counted_bytes == 0 for one in seen.values()):
             reason = "the kernel does not count the bytes that this process fetches from storage"
             return dict.fromkeys(labels, NotMeasurable(reason))
         columns = {
