@@ -49,7 +49,7 @@ def walk(
     """
     elapsed, total = c_uint64(), c_uint64()
     check(
-        lib().cflow_probe_walk(
+        lib().cflow_probe_blocks(
             model.handle, offset, size_bytes, block_bytes, passes, ahead, byref(elapsed), byref(total)
         )
     )

@@ -194,7 +194,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
         + [_f32p, _f32p, _u64p],
     ),
     "cflow_probe_hints": (c_int, [_model, c_uint64, c_uint64, c_uint32, c_int, _u64p, _u64p, _u64p]),
-    "cflow_probe_walk": (c_int, [_model, c_uint64, c_uint64, c_uint64, c_uint32, c_int, _u64p, _u64p]),
+    "cflow_probe_blocks": (c_int, [_model, c_uint64, c_uint64, c_uint64, c_uint32, c_int, _u64p, _u64p]),
     "cflow_cache_create": (c_int, [c_uint64, c_uint32, c_uint32, POINTER(_cache)]),
     "cflow_cache_destroy": (None, [_cache]),
     "cflow_cache_run": (c_int, [_cache, _u64p, c_size_t]),

@@ -737,8 +737,8 @@ typedef enum cflow_ahead {
  * Reads `bytes` of the model's mapping from `offset` on, block by block, each `passes` times, on the calling thread.
  * block_bytes: a multiple of 4,096; bytes: whole blocks. sum_out: depends on every word, and on nothing else.
  */
-CFLOW_API int cflow_probe_walk(const cflow_model *model, uint64_t offset, uint64_t bytes, uint64_t block_bytes,
-                               uint32_t passes, int ahead, uint64_t *ns_out, uint64_t *sum_out);
+CFLOW_API int cflow_probe_blocks(const cflow_model *model, uint64_t offset, uint64_t bytes, uint64_t block_bytes,
+                                 uint32_t passes, int ahead, uint64_t *ns_out, uint64_t *sum_out);
 
 /* ---- recorded accesses and a cache model ------------------------------------------------------------------------ */
 

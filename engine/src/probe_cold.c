@@ -89,11 +89,11 @@ static uint64_t sum_block(const uint8_t *data, uint64_t bytes, uint32_t passes, 
     return sum;
 }
 
-int cflow_probe_walk(const cflow_model *model, uint64_t offset, uint64_t bytes, uint64_t block_bytes, uint32_t passes,
-                     int ahead, uint64_t *ns_out, uint64_t *sum_out)
+int cflow_probe_blocks(const cflow_model *model, uint64_t offset, uint64_t bytes, uint64_t block_bytes, uint32_t passes,
+                       int ahead, uint64_t *ns_out, uint64_t *sum_out)
 {
     if (model == NULL || ns_out == NULL || sum_out == NULL) {
-        return cf_fail(CFLOW_ERR_ARGUMENT, "cflow_probe_walk: NULL argument");
+        return cf_fail(CFLOW_ERR_ARGUMENT, "cflow_probe_blocks: NULL argument");
     }
     if (!range_valid(model, offset, bytes) || block_bytes == 0 || block_bytes % PAGE != 0 || bytes % block_bytes != 0 ||
         passes == 0 || ahead < CFLOW_AHEAD_NONE || ahead > CFLOW_AHEAD_WILLNEED) {

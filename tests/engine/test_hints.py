@@ -70,7 +70,7 @@ def test_hints_outside_the_file_are_refused(path: Path) -> None:
 
 
 def summed(words: np.ndarray, passes: int) -> int:
-    """The sum of cflow_probe_walk over one block, in Python."""
+    """The sum of cflow_probe_blocks over one block, in Python."""
     total, mask = 0, (1 << 64) - 1
     for _ in range(passes):
         for word in words.tolist():
