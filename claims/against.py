@@ -35,6 +35,7 @@ from harness.rounds import Figure, Side, Timed
 from harness.statistics import DEFAULT_ROUNDS
 
 OURS: Final = "cflow"
+FOR_PROMPTS: Final = f"{LLAMACPP}, for prompts"
 REPACK_OFF: Final = f"{LLAMACPP}, repack off"
 
 _MOST_WARM_UPS: Final = 4
@@ -135,7 +136,9 @@ def measure(
 def _opponents(
     session: Session, gguf: Path, course: Course, sweep: bool, say: Say
 ) -> Iterator[list[Opponent]]:
-    """llama.cpp with its best settings, and once more with repacking off where repacking did anything."""
+    """llama.cpp with its best settings; once more with those that are better for the prompt, where there are
+    such; and with repacking off, where repacking did anything.
+    """
     cpus = session.worker_cpus
     # Both on huge pages or neither: they are worth more than many a kernel.
     huge = session.option(Option.RESIDENCY) != Residency.MMAP
@@ -143,13 +146,20 @@ def _opponents(
         baseline = stack.enter_context(LlamaCpp(huge_pages=huge))
         tries = tuning.candidates(session.threads, sweep)
         say(f"{LLAMACPP}: trying {len(tries)} settings")
-        tried = tuning.tune(baseline, gguf, tries, cpus, course)
-        best = tried[0].settings
-        tuning.load(baseline, gguf, best, cpus, course.context)
+        tried = tuning.tune(baseline, gguf, tries, cpus, course, mmap=not huge)
         loaded = {LLAMACPP: baseline}
+
+        def load(name: str, settings: tuning.Settings, *, repack: bool = True) -> None:
+            if name not in loaded:
+                loaded[name] = stack.enter_context(LlamaCpp(huge_pages=huge))
+            tuning.load(loaded[name], gguf, settings, cpus, course.context, mmap=not huge, repack=repack)
+
+        best, prompts = tried[0].settings, tuning.for_prompts(tried)
+        load(LLAMACPP, best)
+        if prompts is not None:
+            load(FOR_PROMPTS, prompts)
         if baseline.info().repack_mib > 0:
-            loaded[REPACK_OFF] = stack.enter_context(LlamaCpp(huge_pages=huge))
-            tuning.load(loaded[REPACK_OFF], gguf, best, cpus, course.context, repack=False)
+            load(REPACK_OFF, best, repack=False)
         say("comparing the logits of both engines")
         options = {**EXACT, "threads": session.threads, "context": session.context}
         opponents = []

@@ -15,6 +15,9 @@ DEFAULT_POLL: Final = 50
 _POLLS: Final = (0, DEFAULT_POLL, 100)
 _TOKENS: Final = 16
 _REPEATS: Final = 3
+_PROMPTS: Final = 2
+_PROMPT_GAIN: Final = 1.02
+"""What other settings must be worth to a prompt to be loaded for it: less is noise of so few tries."""
 
 
 @dataclass(frozen=True)
@@ -28,14 +31,16 @@ class Settings:
 
 @dataclass(frozen=True)
 class Tried:
-    """Settings and the best nanoseconds per token over a few repeats."""
+    """Settings and the best nanoseconds per token over a few repeats, decoding and of the prompt."""
 
     settings: Settings
     ns_per_token: float
+    prompt_ns_per_token: float
 
     def to_json(self) -> dict[str, Any]:
         """As printed by `cflow bench --json`."""
-        return {**asdict(self.settings), "ns_per_token": self.ns_per_token}
+        speeds = {"ns_per_token": self.ns_per_token, "prompt_ns_per_token": self.prompt_ns_per_token}
+        return {**asdict(self.settings), **speeds}
 
 
 def candidates(threads: int, sweep: bool) -> list[Settings]:
@@ -55,9 +60,14 @@ def load(
     cpus: Sequence[int],
     context: int,
     *,
+    mmap: bool,
     repack: bool = True,
 ) -> None:
-    """Loads the model with these settings, on the first of `cpus`."""
+    """Loads the model with these settings, on the first of `cpus`.
+
+    mmap: weights that are not repacked stay in the file's mapping, on its pages; otherwise they are read into
+    memory of the C library, on huge pages where `baseline` was made with them.
+    """
     baseline.load(
         gguf,
         settings.threads,
@@ -65,6 +75,7 @@ def load(
         flash_attention=settings.flash_attention,
         poll=settings.poll,
         context=context,
+        mmap=mmap,
         repack=repack,
     )
 
@@ -75,18 +86,32 @@ def tune(
     tries: Sequence[Settings],
     cpus: Sequence[int],
     course: Course,
+    *,
+    mmap: bool,
 ) -> list[Tried]:
-    """Tries the settings one after another; fastest first in the answer."""
+    """Tries the settings one after another; those that decode fastest come first in the answer."""
     tokens = course.tokens[:_TOKENS]
+    # The repeats go on where the last one ended: a long prompt would take more time than all of them.
+    context = len(course.prompt) + _REPEATS * len(tokens)
     found = []
     for settings in tries:
-        load(baseline, gguf, settings, cpus, course.context)
-        best = min(_ns_per_token(baseline, course.prompt, tokens) for _ in range(_REPEATS))
-        found.append(Tried(settings, best))
+        load(baseline, gguf, settings, cpus, context, mmap=mmap)
+        prompt_ns = min(_prompt_ns(baseline, course.prompt) for _ in range(_PROMPTS))
+        token_ns = min(sum(baseline.follow(tokens).ns) for _ in range(_REPEATS))
+        found.append(Tried(settings, token_ns / len(tokens), prompt_ns / len(course.prompt)))
     return sorted(found, key=lambda tried: tried.ns_per_token)
 
 
-def _ns_per_token(baseline: LlamaCpp, prompt: Sequence[int], tokens: Sequence[int]) -> float:
+def for_prompts(tried: Sequence[Tried]) -> Settings | None:
+    """Settings with which a prompt is faster than with those that decode fastest; None: those serve both.
+
+    One context has one choice of flash attention, and what is best for one token need not be for many.
+    """
+    best = min(tried, key=lambda one: one.prompt_ns_per_token)
+    gain = tried[0].prompt_ns_per_token / best.prompt_ns_per_token
+    return best.settings if gain > _PROMPT_GAIN else None
+
+
+def _prompt_ns(baseline: LlamaCpp, prompt: Sequence[int]) -> int:
     baseline.reset()
-    baseline.decode(prompt)
-    return sum(baseline.follow(tokens).ns) / len(tokens)
+    return baseline.decode(prompt).ns

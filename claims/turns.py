@@ -120,9 +120,10 @@ def llamacpp_arm(
 ) -> Arm:
     """llama.cpp's turns, after a first one that says what it chooses. others: processes that sleep."""
     waiting = (os.getpid(), *others)
+    mapped = baseline.info().mmap
 
     def run() -> Turn:
-        share = _whole_file_share(gguf)
+        share = _whole_file_share(gguf) if mapped else None
         baseline.reset()
         idle = _cpu_ns(waiting)
         fed = baseline.decode(course.prompt)
@@ -142,7 +143,7 @@ def llamacpp_arm(
             prompt=_prompt_sample(course, fed.ns, 0, output, fed.run_delay_ns, share, idle),
         )
 
-    return Arm(name, run, run().digest, "llama.cpp, fed our tokens", (1.0, 1.0))
+    return Arm(name, run, run().digest, "llama.cpp, fed our tokens", (1.0, 1.0) if mapped else None)
 
 
 def prompt_view(timed: Timed, figure: Figure) -> Timed:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -19,6 +18,9 @@ NO_PROCESS = 1 << 22
 """Above the largest process id of Linux."""
 
 
+_TOKEN_NS = 100_000
+
+
 class FakeLlamaCpp:
     """Decodes a GGUF with our engine. The class attributes are what a test changes."""
 
@@ -27,6 +29,8 @@ class FakeLlamaCpp:
     """Whether its logits belong to other ids: it computes something else."""
     nudge = 0.0
     """Added to the logit of its second choice."""
+    prompt_slower = 1.0
+    """How much longer a prompt takes with flash attention."""
     loads: list[dict[str, Any]] = []
     slept = 0
 
@@ -64,16 +68,16 @@ class FakeLlamaCpp:
         return logits[::-1] if self.shuffled else logits
 
     def decode(self, tokens: Sequence[int], *, logits_of: Sequence[int] = ()) -> Decoded:
-        started_ns = time.perf_counter_ns()
         logits = self._logits(tokens)
-        ns = time.perf_counter_ns() - started_ns
         best = int(np.argmax(logits))
+        # Made up, so that no test depends on which of two settings was faster.
+        slower = self.prompt_slower if len(tokens) > 1 and self._settings["flash_attention"] else 1.0
         return Decoded(
             argmax=best,
             top=((best, float(logits[best])),),
             logits=tuple(float(logits[token]) for token in logits_of),
             finite=True,
-            ns=ns,
+            ns=round(_TOKEN_NS * len(tokens) * slower),
             run_delay_ns=0,
         )
 
@@ -105,7 +109,7 @@ class FakeLlamaCpp:
             repack_mib=self.repack_mib if settings["repack"] else 0.0,
             buffers_mib={},
             huge_pages_mib=self._huge_pages_mib,
-            mmap=True,
+            mmap=settings["mmap"],
             flash_attention_asked=settings["flash_attention"],
             flash_attention=settings["flash_attention"],
             kv_type="f16",

@@ -11,7 +11,7 @@ import pytest
 
 from baselines.install import LLAMACPP, installed
 from claims import against, tuning
-from claims.against import OURS, REPACK_OFF, NoBaselineError, Request, measure
+from claims.against import FOR_PROMPTS, OURS, REPACK_OFF, NoBaselineError, Request, measure
 from claims.models import from_gguf
 from engine.errors import ContextError
 from engine.model import Model
@@ -76,8 +76,29 @@ def test_copied_weights_lie_on_huge_pages(model: Model, asked: list[tuple[int, b
 def test_both_engines_get_the_same_pages(
     gguf: Path, model: Model, fake: type[Fake], asked: list[tuple[int, bool]], residency: str, huge_mib: float
 ) -> None:
+    fake.repack_mib = 1.0
     found = measure(model, replace(REQUEST, options={"residency": residency}), 1, gguf)
-    assert found.rows[1].settings["huge_pages_mib"] == huge_mib
+    theirs = [row.settings for row in found.rows if row.engine != OURS]
+    assert [settings["huge_pages_mib"] for settings in theirs] == [huge_mib] * len(theirs)
+    # What it does not repack would stay on the small pages of its mapping.
+    assert {load["mmap"] for load in fake.loads} == {residency == "mmap"}
+
+
+def test_settings_that_are_better_for_the_prompt_get_a_row(
+    model: Model, gguf: Path, fake: type[Fake], asked: list[tuple[int, bool]]
+) -> None:
+    fake.prompt_slower = 1.5
+    found = measure(model, REQUEST, 1, gguf)
+    assert [row.engine for row in found.rows] == [OURS, LLAMACPP, FOR_PROMPTS]
+    assert [row.settings.get("flash_attention") for row in found.rows] == [None, True, False]
+    assert [one.against for one in found.ratios] == [LLAMACPP] * 2 + [FOR_PROMPTS] * 2
+
+
+@pytest.mark.parametrize(("prompt_ns", "found"), [(90.0, True), (99.0, None), (110.0, None)])
+def test_what_is_worth_other_settings_for_the_prompt(prompt_ns: float, found: bool | None) -> None:
+    on, off = tuning.Settings(1, True), tuning.Settings(1, False)
+    chosen = tuning.for_prompts([tuning.Tried(off, 1.0, 100.0), tuning.Tried(on, 2.0, prompt_ns)])
+    assert (chosen and chosen.flash_attention) == found
 
 
 def test_rows_and_ratios_beside_another_engine(

@@ -94,12 +94,15 @@ def test_an_engine_that_does_not_sleep_is_seen(session: Session, course: Course)
     assert turn(busy).counters[IDLE_CPU_COUNTER] > 0
 
 
-def test_a_turn_of_another_engine_takes_our_tokens(gguf: Path, course: Course) -> None:
+@pytest.mark.parametrize("mmap", [True, False])
+def test_a_turn_of_another_engine_takes_our_tokens(gguf: Path, course: Course, mmap: bool) -> None:
     kind = type("Fresh", (FakeLlamaCpp,), {"loads": []})
     with kind() as baseline:
-        baseline.load(gguf, 1, context=9, cpus=[0], flash_attention=True, poll=0, repack=True)
+        settings = {"context": 9, "cpus": [0], "flash_attention": True, "poll": 0, "repack": True}
+        baseline.load(gguf, 1, mmap=mmap, **settings)
         arm = llamacpp_arm("theirs", baseline, gguf, course, 100.5)
         found = turn(arm)
+        assert (arm.resident, found.resident) == (((1.0, 1.0), 1.0) if mmap else (None, None))
         assert found.digest == arm.expected_digest
         assert (found.bytes, found.work, len(found.token_ns)) == (502, TOKENS, TOKENS)
         assert found.prompt is not None and found.prompt.work == len(PROMPT)
