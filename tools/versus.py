@@ -3,7 +3,8 @@
 A way is session options and, after an @, the library that runs them: `read_streams=1,prefetch_hint=t0`,
 `residency=copy@/path/to/libcflow.so`, or `-` for the defaults. The first is the reference: a ratio is its
 time over that of another way, so above 1 the other is faster. All ways run in one process, round by round,
-with the rules of evidence of the claims (docs/performance.md); they must generate the same tokens.
+with the rules of evidence of the claims (docs/performance.md); they must generate the same tokens. With
+--prompt the tokens come after a prompt, which is timed, too.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from claims.arms import decode_arm, read_whole
+from claims.arms import read_whole
+from claims.prompts import bench_prompt
 from claims.run import SEED
-from claims.speed import ratio, time_ratio
+from claims.speed import Ratio, ratio, time_ratio
 from claims.timing import open_bench, progress_line
+from claims.turns import engine_arm, greedy_course, prompt_view
 from engine.errors import ArgumentError, CflowError
 from engine.kernels import threads_default
 from engine.model import Model
@@ -44,7 +47,7 @@ def parse_way(text: str) -> Way:
         raise ArgumentError(f"{text}: {library} is not a file")
     pairs = [] if options in ("", "-") else options.split(",")
     parsed = parse_options(pairs)
-    for name, option in (("threads", "--threads"), ("context", "--tokens")):
+    for name, option in (("threads", "--threads"), ("context", "--tokens and --prompt")):
         if name in parsed:
             raise ArgumentError(f"{text}: {name} is set by {option}")
     return Way(text, parsed, Path(library) if library else None)
@@ -63,8 +66,10 @@ def thread_counts(text: str) -> list[int]:
 
 
 @contextmanager
-def arm_of(way: Way, path: Path, threads: int, tokens: int) -> Iterator[Arm]:
-    """An arm that decodes on the way's own session, made and closed on its library."""
+def arm_of(way: Way, path: Path, threads: int, tokens: int, prompt: int = 1) -> Iterator[Arm]:
+    """An arm that decodes `tokens` tokens after `prompt` on the way's own session, made and closed on its
+    library.
+    """
 
     def library() -> AbstractContextManager[None]:
         return nullcontext() if way.library is None else other_library(way.library)
@@ -72,8 +77,9 @@ def arm_of(way: Way, path: Path, threads: int, tokens: int) -> Iterator[Arm]:
     # Left again before the next way is made, which would be made on this one's library.
     with library():
         model = Model(path)
-        session = Session(model, threads=threads, context=tokens, **way.options)
-        arm = decode_arm(way.text, session, path, model.bos or 0, tokens)
+        session = Session(model, threads=threads, context=prompt + tokens, **way.options)
+        course = greedy_course(session, bench_prompt(model, prompt, tokens).ids, tokens)
+        arm = engine_arm(way.text, session, course)
 
     def run() -> Sample:
         with library():
@@ -87,11 +93,13 @@ def arm_of(way: Way, path: Path, threads: int, tokens: int) -> Iterator[Arm]:
             model.close()
 
 
-def compare(path: Path, ways: list[Way], threads: int, tokens: int, rounds: int) -> Iterator[str]:
-    """A line per way but the first."""
+def compare(
+    path: Path, ways: list[Way], threads: int, tokens: int, rounds: int, prompt: int = 1
+) -> Iterator[str]:
+    """A line per way but the first; two when there is more than one token of prompt."""
     with ExitStack() as stack:
         bench = stack.enter_context(open_bench(threads))
-        arms = [stack.enter_context(arm_of(way, path, threads, tokens)) for way in ways]
+        arms = [stack.enter_context(arm_of(way, path, threads, tokens, prompt)) for way in ways]
         first = arms[0]
         timed = run_pairs(
             [replace(arm, expected_digest=first.expected_digest) for arm in arms],
@@ -103,14 +111,21 @@ def compare(path: Path, ways: list[Way], threads: int, tokens: int, rounds: int)
             progress=progress_line(f"{threads} threads"),
         )
     for arm in arms[1:]:
-        found = ratio(timed, threads, first.name, arm.name, "decode", True)
-        if found.median is None or found.low is None or found.high is None or found.a_a is None:
-            figure = "no figure"
-        else:
-            figure = f"{found.median:.3f} [{found.low:.3f}, {found.high:.3f}]"
-            figure += f", A/A [{found.a_a[0]:.3f}, {found.a_a[1]:.3f}]"
-        doubts = "".join(f"; {reason}" for reason in found.reasons)
-        yield f"{threads} threads, {arm.name}: {figure}, {found.rounds} rounds, {found.void} void{doubts}"
+        yield _line(ratio(timed, threads, first.name, arm.name, "decode", True), arm.name)
+        if prompt > 1:
+            prompts = prompt_view(timed, time_ratio(first.name, arm.name))
+            yield _line(ratio(prompts, threads, first.name, arm.name, "prompt", True), arm.name)
+
+
+def _line(found: Ratio, way: str) -> str:
+    if found.median is None or found.low is None or found.high is None or found.a_a is None:
+        figure = "no figure"
+    else:
+        figure = f"{found.median:.3f} [{found.low:.3f}, {found.high:.3f}]"
+        figure += f", A/A [{found.a_a[0]:.3f}, {found.a_a[1]:.3f}]"
+    doubts = "".join(f"; {reason}" for reason in found.reasons)
+    head = f"{found.threads} threads, {way}, {found.what}"
+    return f"{head}: {figure}, {found.rounds} rounds, {found.void} void{doubts}"
 
 
 def main() -> None:
@@ -120,6 +135,7 @@ def main() -> None:
     parser.add_argument("ways", nargs="+", metavar="WAY", help="options[@library], or - for the defaults")
     parser.add_argument("--threads", default="1", help="thread counts, e.g. 1,2 (default 1)")
     parser.add_argument("--tokens", type=int, default=32, help="tokens of a turn (default 32)")
+    parser.add_argument("--prompt", type=int, default=1, help="tokens of prompt before them (default 1)")
     parser.add_argument("--rounds", type=int, default=DEFAULT_ROUNDS, help="valid rounds wanted")
     arguments = parser.parse_args()
     try:
@@ -127,12 +143,13 @@ def main() -> None:
         if len(ways) < 2 or len({way.text for way in ways}) != len(ways):
             raise ArgumentError("two ways or more, all different, are needed")
         counts = thread_counts(arguments.threads)
-        for name in ("tokens", "rounds"):
+        for name in ("tokens", "prompt", "rounds"):
             if getattr(arguments, name) < 1:
                 raise ArgumentError(f"--{name} is {getattr(arguments, name)}, must be at least 1")
         read_whole(arguments.model)
         for threads in counts:
-            for line in compare(arguments.model, ways, threads, arguments.tokens, arguments.rounds):
+            sizes = (arguments.tokens, arguments.rounds, arguments.prompt)
+            for line in compare(arguments.model, ways, threads, *sizes):
                 print(line, flush=True)
     except (CflowError, OSError, ValueError) as error:
         parser.error(str(error))

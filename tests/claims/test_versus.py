@@ -38,8 +38,17 @@ def test_options_and_libraries_are_compared(tmp_path: Path, monkeypatch: pytest.
     ways = [parse_way(text) for text in ("-", "read_streams=1", f"-@{library}")]
     lines = list(compare(model, ways, threads=1, tokens=4, rounds=1))
     assert len(lines) == 2
-    assert lines[0].startswith("1 threads, read_streams=1: ")
+    assert lines[0].startswith("1 threads, read_streams=1, decode: ")
     assert f"-@{library}" in lines[1]
+
+
+def test_a_prompt_has_a_line_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(versus, "open_bench", opener(50, []))
+    model = write_random_model(tmp_path / "m.cflow", Geometry.named("tiny_dense"), seed=1)
+    ways = [parse_way(text) for text in ("-", "prompt_batch=1")]
+    lines = list(compare(model, ways, threads=1, tokens=3, rounds=1, prompt=5))
+    heads = [line.partition(":")[0] for line in lines]
+    assert heads == [f"1 threads, prompt_batch=1, {what}" for what in ("decode", "prompt")]
 
 
 def test_another_function_is_no_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
