@@ -19,7 +19,8 @@ class State:
         with Session(model, **options) as session:
             self.logits = session.decode(prompt).view(np.uint32)
             self.norms = session.residual_norms().view(np.uint32)
-            self.experts, weights = session.routing()
+            none = np.zeros(0, np.int32), np.zeros(0, np.float32)
+            self.experts, weights = session.routing() if model.param(Param.EXPERTS) else none
             self.weights = weights.view(np.uint32)
             self.tokens, _ = session.generate(prompt[0], n)
             self.next_logits = session.logits().view(np.uint32)
