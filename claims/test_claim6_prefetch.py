@@ -39,7 +39,7 @@ from harness.machine import last_level_cache_bytes
 from harness.paired import run_pairs
 from harness.reductions import Reduction
 from harness.rounds import Figure, Side, Timed
-from harness.statistics import MIN_ROUNDS
+from harness.statistics import DEFAULT_ROUNDS, MIN_ROUNDS
 from harness.verdict import NotMeasurable
 
 COMBINED = "arch2_4_combined"
@@ -49,6 +49,9 @@ HINTED_OFFSET = 16 * MIB
 HINTED_BYTES = 32 * MIB
 TIER_BYTES_PER_S = 500_000_000
 """The paper's SATA desktop, emulated by waiting."""
+DIRECT_ROUNDS = 40
+SHORT_TOKENS = 2
+"""Of a round: the shorter a round, the fewer lose a tick of the clock to the host and are void."""
 COLD_ROUNDS = {"quick": 48, "full": 240, "paper": 240}
 CAVEAT = "A virtual machine's host keeps caches of its own: cold for this system, perhaps warm for its host."
 
@@ -73,7 +76,7 @@ def test_hints_read_nothing(measure: Measure, claims_run: ClaimsRun) -> None:
         if len(seen) < len(found) or any(one.counted_bytes == 0 for one in seen.values()):
             reason = "the kernel does not count the bytes that this process fetches from storage"
             return dict.fromkeys(labels, NotMeasurable(reason))
-        columns = {
+        columns: dict[str, list[int] | list[str]] = {
             "hint": [HINT_NAMES[hint] for hint in seen],
             "hints": [one.hints for one in seen.values()],
             "device_bytes": [one.device_bytes for one in seen.values()],
@@ -167,12 +170,10 @@ def test_a_walk_over_cold_experts_reads_nothing(measure: Measure, claims_run: Cl
 
 @pytest.mark.check("6.time")
 def test_time_of_direct_reads(measure: Measure, claims_run: ClaimsRun) -> None:
-    tokens = 8
-
     def produce() -> Found:
         options: dict[str, OptionValue] = {
             "threads": 1,
-            "context": tokens,
+            "context": SHORT_TOKENS,
             "residency": "direct",
             "verify": "never",
             "read_rate": TIER_BYTES_PER_S,
@@ -186,20 +187,22 @@ def test_time_of_direct_reads(measure: Measure, claims_run: ClaimsRun) -> None:
         ):
             return run_pairs(
                 [
-                    stored_arm("off", off, 11, tokens, "no hint"),
-                    stored_arm("T0", on, 11, tokens, "PREFETCHT0 4 KiB ahead in every kernel"),
-                    stored_arm("staged", early, 11, tokens, "no hint, each read begun when it is known"),
+                    stored_arm("off", off, 11, SHORT_TOKENS, "no hint"),
+                    stored_arm("T0", on, 11, SHORT_TOKENS, "PREFETCHT0 4 KiB ahead in every kernel"),
+                    stored_arm(
+                        "staged", early, 11, SHORT_TOKENS, "no hint, each read begun when it is known"
+                    ),
                 ],
                 Figure(Side("T0", "speed"), Side("off", "speed")),
                 bench.probes(),
                 control_of="off",
                 seed=SEED,
-                rounds=MIN_ROUNDS,
+                rounds=DIRECT_ROUNDS,
                 inputs={
                     "model": COMBINED,
                     "threads": 1,
                     "tier": f"emulated, {TIER_BYTES_PER_S} bytes/s",
-                    "tokens": tokens,
+                    "tokens": SHORT_TOKENS,
                 },
                 progress=progress_line("6.time"),
             )
@@ -264,7 +267,7 @@ def test_time_over_a_cold_mapping(measure: Measure, claims_run: ClaimsRun) -> No
 def test_time_of_walking_the_experts(measure: Measure, claims_run: ClaimsRun) -> None:
     whole = claims_run.profile == "paper"
     name, geometry = ("arch2_4_8k_16l", PAPER) if whole else ("wide_1k_16l", SCALED)
-    tokens = 1 if whole else 6
+    tokens = 1 if whole else SHORT_TOKENS
     bank, active = bank_and_active_bytes(geometry)
 
     def cell(which: str, stride: int) -> Timed:
@@ -292,7 +295,7 @@ def test_time_of_walking_the_experts(measure: Measure, claims_run: ClaimsRun) ->
                 bench.probes(),
                 control_of="off",
                 seed=SEED,
-                rounds=MIN_ROUNDS,
+                rounds=MIN_ROUNDS if whole else DEFAULT_ROUNDS,
                 inputs={
                     "model": name,
                     "threads": claims_run.threads,

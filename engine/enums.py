@@ -337,6 +337,8 @@ class Ahead(IntEnum):
     T2 = 3
     NTA = 4
     WILLNEED = 5
+
+
 class ReadsField(IntEnum):
     """Fields of `cflow_probe_reads`."""
 

@@ -14,7 +14,7 @@ from engine.errors import ArgumentError
 from engine.geometry import Geometry
 from engine.hints import LINE_BYTES, TRACE_HINT, give_hints, walk
 from engine.model import Model
-from engine.session import Session
+from engine.session import OptionValue, Session
 from engine.synth import synthesise
 from harness.cachestate import CacheStateError, evict, residency
 
@@ -114,7 +114,7 @@ def test_a_walk_that_is_not_of_whole_blocks_is_refused(path: Path) -> None:
 def test_a_session_hints_at_the_experts_and_changes_nothing(
     path: Path, which: str, threads: int, residency_name: str
 ) -> None:
-    shared = {"threads": threads, "context": 8, "residency": residency_name}
+    shared: dict[str, OptionValue] = {"threads": threads, "context": 8, "residency": residency_name}
     with Model(path) as model, Session(model, **shared) as plain:
         expected = plain.decode(IDS)
         blocks, chosen = 4, 2 if which == "conditional" else 4
