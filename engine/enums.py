@@ -430,6 +430,7 @@ ENUMS: dict[str, tuple[str, type[IntEnum]]] = {
     "cflow_stream": ("CFLOW_STREAM_", Stream),
     "cflow_kernel_field": ("CFLOW_KERNEL_", KernelField),
     "cflow_reads_field": ("CFLOW_READS_", ReadsField),
+    "cflow_walk_way": ("CFLOW_WALK_", WalkWay),
     "cflow_ahead": ("CFLOW_AHEAD_", Ahead),
     "cflow_access_kind": ("CFLOW_ACCESS_", AccessKind),
     "cflow_access_field": ("CFLOW_ACCESS_FIELD_", AccessField),
