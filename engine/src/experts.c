@@ -312,12 +312,13 @@ static int use(cf_experts *experts, uint32_t blob, uint64_t step, uint64_t last,
     return status;
 }
 
-/* Starts the reads of a row, unless that was done. */
+/* Starts the reads of a row, unless that was done. What is needed first comes first: a row after the one before. */
 static void issue(cf_experts *experts, uint32_t row, uint32_t block, uint32_t count, uint64_t step, uint64_t last)
 {
     uint32_t *slots = experts->rows + (size_t)row * experts->plan->slots;
     const uint32_t *wanted = experts->wanted + (size_t)row * experts->plan->slots;
     const uint32_t experts_per_block = experts->plan->model->param[CFLOW_PARAM_EXPERTS];
+    cf_reader_fence(experts->reader);
     for (uint32_t i = 0; i < count && slots[i] == CF_NONE && experts->failed == CFLOW_OK; i++) {
         uint32_t expert = wanted[i];
 #ifdef CFLOW_MUTANT_WRONG_EXPERT_READ

@@ -54,6 +54,7 @@ static void end_request(cf_reader *reader, cf_request *request)
     request->next = reader->unused;
     reader->unused = request;
     read->requests--;
+    reader->in_flight--;
     if (is_over(read)) {
         close_read(reader, read);
     }
@@ -158,12 +159,16 @@ static void start_held(cf_reader *reader)
     }
 }
 
-/* Makes requests of what was issued, first come first served, as many as there is room for. */
+/* Makes requests of what was issued, first come first served, as many as there is room for before the next fence. */
 static void start_later(cf_reader *reader)
 {
     while (reader->first_later != CF_NO_TICKET && reader->unused != NULL) {
         const uint32_t index = (uint32_t)reader->first_later;
         ticket *read = &reader->tickets[index];
+        if (read->fences != reader->open && reader->in_flight > 0) {
+            return;
+        }
+        reader->open = read->fences;
         cf_request *request = reader->unused;
         reader->unused = request->next;
         const uint64_t left = read->end - read->next;
@@ -175,6 +180,7 @@ static void start_later(cf_reader *reader)
         read->next += request->bytes;
         request->end = read->next < read->wanted_end ? read->next : read->wanted_end;
         read->requests++;
+        reader->in_flight++;
         if (read->next == read->end) {
             reader->first_later = read->later;
         }
@@ -258,6 +264,7 @@ int cf_reader_issue(cf_reader *reader, uint64_t offset, uint64_t bytes, void *bu
                      .begin = offset / CF_READ_ALIGN * CF_READ_ALIGN,
                      .buffer = buffer,
                      .due_ns = emulate(reader, now, span),
+                     .fences = reader->fences,
                      .later = CF_NO_TICKET};
     read->next = read->begin;
     read->end = read->begin + span;
@@ -309,6 +316,11 @@ static void sleep_until(uint64_t due_ns, const _Atomic int *cancel)
         const struct timespec at = {.tv_sec = (time_t)(until / 1000000000u), .tv_nsec = (long)(until % 1000000000u)};
         (void)clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, NULL);
     }
+}
+
+void cf_reader_fence(cf_reader *reader)
+{
+    reader->fences++;
 }
 
 int cf_reader_wait(cf_reader *reader, uint32_t index, const _Atomic int *cancel)

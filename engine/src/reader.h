@@ -47,6 +47,11 @@ uint64_t cf_reader_span(uint64_t offset, uint64_t bytes);
 int cf_reader_issue(cf_reader *reader, uint64_t offset, uint64_t bytes, void *buffer, const char *what,
                     uint32_t *ticket_out);
 /*
+ * Reads that are issued from now on start when all those before are there. A device serves what it is asked for side by
+ * side, so that of two reads the one that is needed first would come as late as the other.
+ */
+void cf_reader_fence(cf_reader *reader);
+/*
  * Until all of it is there and its emulated time has come; frees the ticket. Errors: IO (nothing is under way into the
  * buffer any more); CANCELLED when *cancel, which may be NULL, becomes non-zero: then the read goes on, and its ticket
  * and buffer are the reader's until cf_reader_drain().

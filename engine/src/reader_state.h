@@ -22,7 +22,8 @@ typedef struct ticket {
     uint64_t due_ns;   /* of the emulated device; 0 = none */
     int failure;       /* of the first request that failed: an errno, or a negative reason; 0 = none */
     uint64_t failed_offset, failed_bytes;
-    int64_t later; /* next in the queue of those with bytes that no request was made for */
+    uint64_t fences; /* that it lies behind */
+    int64_t later;   /* next in the queue of those with bytes that no request was made for */
     char what[CF_WHAT_BYTES];
 } ticket;
 
@@ -33,12 +34,15 @@ struct cf_reader {
     uint64_t file_bytes;
     char *name;
     cf_back back;
-    ticket *tickets; /* [options.reads] */
+    ticket *tickets;      /* [options.reads] */
     uint32_t next_ticket; /* where to look for a free one */
     cf_request *requests;
     cf_request *unused, *held; /* lists */
     int64_t first_later, last_later;
     uint32_t under_way; /* tickets with a read that is not over */
+    uint32_t in_flight; /* requests that are not over */
+    uint64_t fences;    /* so far */
+    uint64_t open;      /* fences that the requests in flight lie behind */
     int draining;
     uint64_t server_free_ns; /* when the emulated device has done all that was asked of it */
     uint64_t busy_since_ns, busy_until_ns;

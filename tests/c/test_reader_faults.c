@@ -92,6 +92,37 @@ static void test_delay_keeps_the_data(cf_reader *reader, uint8_t *buffer)
     CHECK(holds(&file, buffer, 0, 4096));
 }
 
+/* Behind a fence nothing starts before all in front of it has come, or has failed; and a drain does not wait for it. */
+static void test_fence(cf_reader *reader, int fault)
+{
+    uint8_t *first = make_buffer(0, 2 * REQUEST_BYTES), *second = make_buffer(REQUEST_BYTES, REQUEST_BYTES);
+    uint32_t tickets[2];
+    for (int drained = 0; drained < 2; drained++) {
+        memset(second, 0xAA, REQUEST_BYTES);
+        CHECK(cflow_fault_set(fault, 1, 1) == CFLOW_OK);
+        CHECK(cf_reader_issue(reader, 0, 2 * REQUEST_BYTES, first, "in front", &tickets[0]) == CFLOW_OK);
+        cf_reader_fence(reader);
+        CHECK(cf_reader_issue(reader, REQUEST_BYTES, REQUEST_BYTES, second, "behind", &tickets[1]) == CFLOW_OK);
+        if (fault == CFLOW_FAULT_DELAY) {
+            (void)usleep(20000);
+            cf_reader_poll(reader);
+            for (int i = 0; i < REQUEST_BYTES; i++) {
+                CHECK(second[i] == 0xAA);
+            }
+        }
+        if (drained) {
+            cf_reader_drain(reader);
+            continue;
+        }
+        CHECK(cf_reader_wait(reader, tickets[1], NULL) == CFLOW_OK);
+        CHECK(holds(&file, second, REQUEST_BYTES, REQUEST_BYTES));
+        CHECK(cf_reader_wait(reader, tickets[0], NULL) == (fault == CFLOW_FAULT_ERROR ? CFLOW_ERR_IO : CFLOW_OK));
+    }
+    CHECK(cflow_fault_set(CFLOW_FAULT_NONE, 0, 0) == CFLOW_OK);
+    free(first);
+    free(second);
+}
+
 static _Atomic int cancelled;
 
 static void *cancel_soon(void *argument)
@@ -138,6 +169,8 @@ static void test_kind(int kind, int path)
     test_lasting_fault(reader, buffer, CFLOW_FAULT_SHORT, 0, UINT64_MAX, "the reads stay short");
     test_fault_of_one(reader);
     test_delay_keeps_the_data(reader, buffer);
+    test_fence(reader, CFLOW_FAULT_DELAY);
+    test_fence(reader, CFLOW_FAULT_ERROR);
     test_cancel_in_a_storm(reader, buffer);
     /* Destroyed in the middle of one. */
     uint32_t ticket;
