@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import jsonschema
 
+from harness.check_borrowed import borrow_rounds
 from harness.check_rounds import middle, same, timed_finding
 from harness.errors import ResultsError
 
@@ -61,6 +62,8 @@ def check(directory: Path | str) -> dict[str, Any]:
         claims = {item["id"]: (item["title"], bool(item["built"])) for item in registry["claim"]}
     except (tomllib.TOMLDecodeError, LookupError, TypeError) as error:
         raise ResultsError(f"results.json: $.registry.text: {error!r}") from error
+    for check_id, fault in borrow_rounds(data):
+        problems.add(check_id, fault)
     records = _records(data, dict(declared), problems)
     rows: dict[str, list[dict[str, Any]]] = {claim_id: [] for claim_id in claims}
     for check_id, item in declared:
@@ -143,7 +146,9 @@ def _misplaced(record: Mapping[str, Any]) -> dict[str, list[str]]:
     faults: dict[str, list[str]] = {}
     spans = []
     for cell in record["cells"]:
-        for one in (cell["evidence"] or {}).get("rounds", ()):
+        evidence = cell["evidence"] or {}
+        # Rounds of another record stand, and are placed, there.
+        for one in () if "rounds_of" in evidence else evidence.get("rounds", ()):
             spans.append((one["start_ns"], one["end_ns"], cell["label"]))
             if one["start_ns"] < record["started_ns"] or one["end_ns"] > record["finished_ns"]:
                 faults.setdefault(cell["label"], []).append(f"round {one['seq']} lies outside its record")
@@ -299,7 +304,9 @@ def _judge_cell(
             problems.add(check_id, f"{name}no evidence and no reason")
         verdict = _NOT_MEASURABLE
     else:
-        if evidence["kind"] == "timed":
+        if "rounds_of" in evidence and "rounds" not in evidence:
+            doubts.append("its rounds are nowhere")
+        elif evidence["kind"] == "timed":
             found = timed_finding(
                 evidence,
                 stored["summary"],

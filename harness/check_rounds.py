@@ -246,6 +246,9 @@ def _voids(
                 found.append(("cache", arm["name"]))
             if sample["counters"].get("idle_cpu_ns", 0) * 100 > sample["wall_ns"]:
                 found.append(("idle_engine", arm["name"]))
+            counters = sample["counters"]
+            if "asked_bytes" in counters and counters["asked_bytes"] != counters.get("device_bytes"):
+                found.append(("device_bytes", arm["name"]))
         out.append(found)
     return out
 
@@ -257,18 +260,36 @@ def _roof(evidence: Mapping[str, Any]) -> float:
 
 
 def _measure(sample: Mapping[str, Any], measure: str) -> float:
+    counters = sample["counters"]
+    if measure == "computing":
+        return float((sample["ns"] - counters["io_wait_ns"]) / sample["work"])
+    if measure == "reading":
+        return float(counters["read_ns"] / sample["work"])
     above, below = {"time": ("ns", "work"), "speed": ("work", "ns"), "bandwidth": ("bytes", "ns")}[measure]
     return float(sample[above] / sample[below])
 
 
+def _side(one: Mapping[str, Any], side: Mapping[str, Any]) -> float:
+    return _measure(one["samples"][side["arm"]], side["measure"])
+
+
+def _longest(one: Mapping[str, Any], paths: Mapping[str, Any]) -> float:
+    """What a model predicts: the longest path through computing and reading."""
+    compute, read = _side(one, paths["compute"]), _side(one, paths["read"])
+    return max(float(share[0] * compute + share[1] * read) for share in paths["terms"])
+
+
 def _figure(evidence: Mapping[str, Any], one: Mapping[str, Any]) -> float:
     figure = evidence["figure"]
-    value = figure["scale"] * _measure(one["samples"][figure["subject"]["arm"]], figure["subject"]["measure"])
-    if figure["reference"] == "roof":
-        return float(value / _roof(evidence))
-    if figure["reference"] is None:
-        return float(value)
-    return float(value / _measure(one["samples"][figure["reference"]["arm"]], figure["reference"]["measure"]))
+    value, reference = figure["scale"] * _side(one, figure["subject"]), figure["reference"]
+    if reference == "roof":
+        value /= _roof(evidence)
+    elif reference is not None:
+        value /= _longest(one, reference) if "terms" in reference else _side(one, reference)
+    expected = figure.get("expected")
+    if expected is not None:
+        value *= _longest(one, expected["below"]) / _longest(one, expected["above"])
+    return float(value)
 
 
 def _interval(logs: Sequence[float], alpha: Fraction) -> list[float] | None:

@@ -17,7 +17,7 @@ from typing import Final
 from harness import counters
 from harness.errors import EvidenceError
 from harness.reductions import Scalar
-from harness.rounds import ArmInfo, Figure, Placed, Roof, Round, Sample, Side, Timed
+from harness.rounds import ArmInfo, Figure, Placed, Roof, Round, Sample, Timed
 from harness.statistics import DEFAULT_ROUNDS
 from harness.voids import mark_voids
 
@@ -115,10 +115,9 @@ def run_pairs(
         exist.
     """
     named = {arm.name: arm for arm in arms}
-    sides = [side.arm for side in (figure.subject, figure.reference) if isinstance(side, Side)]
     if len(named) != len(arms):
         raise EvidenceError(f"arms: names {[arm.name for arm in arms]} are not distinct")
-    for name in (control_of, *sides):
+    for name in (control_of, *figure.arms):
         if name not in named:
             raise EvidenceError(f"arms: no arm {name!r}; there are {', '.join(named)}")
     original = named[control_of]

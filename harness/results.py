@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import jsonschema
 
+from harness.borrowed import lend, refuse_other_rounds
 from harness.errors import RegistryError, ResultsError
 from harness.evidence import Evidence
 from harness.kinds import Verdict
@@ -213,7 +214,9 @@ class Results:
         }
 
     def rounds_frame(self) -> pandas.DataFrame:
-        """One row per timed check, cell, round and arm, void rounds too."""
+        """One row per timed check, cell, round and arm, void rounds too; rounds that several figures look at
+        once, with the check that measured them.
+        """
         import pandas
 
         columns = [
@@ -247,7 +250,7 @@ def _round_rows(record: Mapping[str, Any]) -> list[tuple[Any, ...]]:
     rows: list[tuple[Any, ...]] = []
     for cell in record["cells"]:
         evidence = cell["evidence"] or {}
-        for one in evidence.get("rounds", ()):
+        for one in () if "rounds_of" in evidence else evidence.get("rounds", ()):
             void = ", ".join(dict.fromkeys(item["rule"] for item in one["void"]))
             for position, arm in enumerate(one["order"]):
                 sample = one["samples"][arm]
@@ -257,7 +260,7 @@ def _round_rows(record: Mapping[str, Any]) -> list[tuple[Any, ...]]:
 
 
 def load(directory: Path | str) -> Results:
-    """Reads the results of a run.
+    """Reads the results of a run; rounds that several figures look at are in the evidence of each.
 
     Raises:
         ResultsError: missing or damaged file, naming the field.
@@ -274,6 +277,7 @@ def load(directory: Path | str) -> Results:
             raise ResultsError(
                 f"{directory / FILE_NAME}: $.checks[{index}].id: {record['id']!r} is not in claims.toml"
             )
+    lend(data["checks"])
     return Results(directory, data, registry)
 
 
@@ -412,6 +416,7 @@ class Recorder:
             raise ResultsError(f"{check_id}: recorded already in {self._path}")
         cells = found if isinstance(found, Mapping) else {cell.label: found for cell in check.cells}
         result = judge_check(check, cells)
+        refuse_other_rounds(check_id, cells, self._data["checks"])
         record = {
             **to_json(result),
             "seq": 1 + max((old["seq"] for old in self._data["checks"]), default=-1),

@@ -26,16 +26,23 @@ def weight_bytes(counters: Mapping[str, int]) -> int:
     return sum(counters.get(name, 0) for name in STREAM_BYTE_COUNTERS)
 
 
-Measure = Literal["time", "speed", "bandwidth"]
-MEASURES: Final[tuple[Measure, ...]] = ("time", "speed", "bandwidth")
-"""time: ns per unit of work; speed: work per ns; bandwidth: bytes per ns (= GB/s)."""
+Measure = Literal["time", "speed", "bandwidth", "computing", "reading"]
+"""time: ns per unit of work; speed: work per ns; bandwidth: bytes per ns (= GB/s); computing: the time
+without what was waited for reads (counter io_wait_ns), and reading: the time in which a read was under way
+(counter read_ns), both per unit of work.
+"""
 
 IDLE_CPU_COUNTER: Final = "idle_cpu_ns"
 """Counter of a sample whose arm shares the cores with another engine: processor time that the other one,
 which should sleep, used meanwhile.
 """
 
-Rule = Literal["run_queue", "steal", "bandwidth_probe", "output", "cache", "idle_engine"]
+ASKED_COUNTER: Final = "asked_bytes"
+"""Counter of a sample whose arm reads a file past the page cache: bytes that it asked for. The device must
+have delivered as many (counter device_bytes), or a cache or somebody else's reads are in the sample.
+"""
+
+Rule = Literal["run_queue", "steal", "bandwidth_probe", "output", "cache", "idle_engine", "device_bytes"]
 
 
 @dataclass(frozen=True)
@@ -51,21 +58,86 @@ class Side:
             return sample.ns / sample.work
         if self.measure == "speed":
             return sample.work / sample.ns
+        if self.measure == "computing":
+            return (sample.ns - sample.counters["io_wait_ns"]) / sample.work
+        if self.measure == "reading":
+            return sample.counters["read_ns"] / sample.work
         return sample.bytes / sample.ns
 
 
 @dataclass(frozen=True)
-class Figure:
-    """What a round contributes: scale * subject / reference. "roof" divides by the roof, None by 1."""
+class Paths:
+    """Time that a model predicts from what computing and reading take alone: that of its longest path.
 
-    subject: Side
-    reference: Side | Literal["roof"] | None
-    scale: float = 1.0
+    terms: one pair (a, b) per path, which holds `a` of the computing and `b` of the reading, so that the time
+    is the greatest a * compute + b * read. ((1, 1),): one after the other; ((1, 0), (0, 1)): side by side.
+    """
+
+    compute: Side
+    read: Side
+    terms: tuple[tuple[float, float], ...]
+
+    def of(self, samples: Mapping[str, Placed]) -> float:
+        """The predicted time of one round, ns per unit of work."""
+        compute = self.compute.of(samples[self.compute.arm].sample)
+        read = self.read.of(samples[self.read.arm].sample)
+        return max(a * compute + b * read for a, b in self.terms)
 
     def to_json(self) -> dict[str, Any]:
         """As stored in results.json."""
-        reference = vars(self.reference).copy() if isinstance(self.reference, Side) else self.reference
-        return {"subject": vars(self.subject).copy(), "reference": reference, "scale": self.scale}
+        sides = {"compute": vars(self.compute).copy(), "read": vars(self.read).copy()}
+        return {**sides, "terms": [list(term) for term in self.terms]}
+
+
+@dataclass(frozen=True)
+class Figure:
+    """What a round contributes: scale * subject / reference, over the quotient of `expected`, if any.
+
+    reference: "roof" divides by the roof, None by 1. expected: (above, below), two predictions.
+    """
+
+    subject: Side
+    reference: Side | Paths | Literal["roof"] | None
+    scale: float = 1.0
+    expected: tuple[Paths, Paths] | None = None
+
+    @property
+    def arms(self) -> tuple[str, ...]:
+        """Names of the arms that it looks at."""
+        sides = [self.subject, *([self.reference] if isinstance(self.reference, Side) else [])]
+        paths = [*([self.reference] if isinstance(self.reference, Paths) else []), *(self.expected or ())]
+        sides += [side for one in paths for side in (one.compute, one.read)]
+        return tuple(dict.fromkeys(side.arm for side in sides))
+
+    def of(self, samples: Mapping[str, Placed], roof: Roof | None) -> float:
+        """The figure of one round. Raises EvidenceError when it needs a roof and there is none."""
+        value = self.scale * self.subject.of(samples[self.subject.arm].sample)
+        if isinstance(self.reference, Side):
+            value /= self.reference.of(samples[self.reference.arm].sample)
+        elif isinstance(self.reference, Paths):
+            value /= self.reference.of(samples)
+        elif self.reference == "roof":
+            if roof is None:
+                raise EvidenceError("figure.reference: roof, but the evidence holds no roof")
+            value /= roof.bytes_per_ns
+        if self.expected is not None:
+            above, below = self.expected
+            value /= above.of(samples) / below.of(samples)
+        return value
+
+    def to_json(self) -> dict[str, Any]:
+        """As stored in results.json."""
+        reference = self.reference
+        if isinstance(reference, Side):
+            stored: Any = vars(reference).copy()
+        else:
+            stored = reference.to_json() if isinstance(reference, Paths) else reference
+        figure = {"subject": vars(self.subject).copy(), "reference": stored, "scale": self.scale}
+        if self.expected is not None:
+            figure["expected"] = dict(
+                zip(("above", "below"), (one.to_json() for one in self.expected), strict=True)
+            )
+        return figure
 
 
 @dataclass(frozen=True)
@@ -218,8 +290,19 @@ class Roof:
 
 
 @dataclass(frozen=True)
+class RoundsOf:
+    """The record and cell that hold the rounds of a figure which looks at them anew."""
+
+    check: str
+    cell: str
+
+
+@dataclass(frozen=True)
 class Timed:
-    """A paired run: every round, void ones too."""
+    """A paired run: every round, void ones too.
+
+    rounds_of: where the same rounds are stored already, None: with this figure.
+    """
 
     figure: Figure
     seed: int
@@ -229,6 +312,7 @@ class Timed:
     rounds: tuple[Round, ...]
     roof: Roof | None = None
     inputs: Mapping[str, Scalar | bool | None] = field(default_factory=dict)
+    rounds_of: RoundsOf | None = None
 
     @property
     def kind(self) -> Kind:
@@ -236,7 +320,10 @@ class Timed:
         return "timed"
 
     def to_json(self) -> dict[str, Any]:
-        """As stored in results.json."""
+        """As stored in results.json: with its rounds, or with where they are."""
+        if self.rounds_of is not None:
+            own = {"kind": self.kind, "inputs": dict(self.inputs), "figure": self.figure.to_json()}
+            return {**own, "rounds_of": vars(self.rounds_of).copy()}
         return {
             "kind": self.kind,
             "inputs": dict(self.inputs),

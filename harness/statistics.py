@@ -100,19 +100,7 @@ class TimedSummary:
 
 def figures(timed: Timed) -> list[float]:
     """The figure of every valid round, in time order."""
-    figure, values = timed.figure, []
-    for one in timed.rounds:
-        if one.void:
-            continue
-        value = figure.scale * figure.subject.of(one.samples[figure.subject.arm].sample)
-        if figure.reference == "roof":
-            if timed.roof is None:
-                raise EvidenceError("figure.reference: roof, but the evidence holds no roof")
-            value /= timed.roof.bytes_per_ns
-        elif figure.reference is not None:
-            value /= figure.reference.of(one.samples[figure.reference.arm].sample)
-        values.append(value)
-    return values
+    return [timed.figure.of(one.samples, timed.roof) for one in timed.rounds if not one.void]
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import statistics as stdlib_statistics
 from collections.abc import Sequence
 from typing import Final
 
-from harness.rounds import IDLE_CPU_COUNTER, ArmInfo, Round, Void
+from harness.rounds import ASKED_COUNTER, IDLE_CPU_COUNTER, ArmInfo, Round, Void
 
 MAX_RUN_DELAY_PERCENT: Final = 3
 """Run-queue delay over the timed nanoseconds: above it a worker waited for a core."""
@@ -54,6 +54,9 @@ def _voids(arms: Sequence[ArmInfo], one: Round, typical: float) -> tuple[Void, .
             found.append(Void("cache", arm.name))
         if 100 * sample.counters.get(IDLE_CPU_COUNTER, 0) > MAX_IDLE_CPU_PERCENT * placed.wall_ns:
             found.append(Void("idle_engine", arm.name))
+        asked = sample.counters.get(ASKED_COUNTER)
+        if asked is not None and sample.counters.get("device_bytes") != asked:
+            found.append(Void("device_bytes", arm.name))
     return tuple(found)
 
 

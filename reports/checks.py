@@ -77,7 +77,7 @@ def _cell(cell: Json, check: Check, raw: bool) -> CellView:
         chart_caption=caption,
         chart_alt=alt,
         tables=tables,
-        raw=(rounds.raw_table(evidence),) if timed and raw else (),
+        raw=(rounds.raw_table(evidence),) if timed and raw and "rounds_of" not in evidence else (),
     )
 
 

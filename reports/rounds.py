@@ -20,34 +20,50 @@ VOID_RULES: Final = {
     "output": "the output was wrong",
     "cache": "a cache precondition did not hold",
     "idle_engine": "an engine that should sleep used the processor",
+    "device_bytes": "the device did not deliver the bytes that were asked for",
 }
 _DIRECT: Final = 2.0
 """Ratios within this factor of one share an axis with the A/A control; others are shown over their median."""
 
 
 def side(sample: Json, measure: str) -> float:
-    """One sample: `time` in ns per unit of work, `speed` in work per ns, `bandwidth` in bytes per ns."""
+    """One sample: `time` in ns per unit of work, `computing` and `reading` as parts of it, `speed` in work
+    per ns, `bandwidth` in bytes per ns.
+    """
     if measure == "time":
         return float(sample["ns"] / sample["work"])
+    if measure == "computing":
+        return float((sample["ns"] - sample["counters"]["io_wait_ns"]) / sample["work"])
+    if measure == "reading":
+        return float(sample["counters"]["read_ns"] / sample["work"])
     if measure == "speed":
         return float(sample["work"] / sample["ns"])
     return float(sample["bytes"] / sample["ns"])
+
+
+def _longest(samples: Json, paths: Json) -> float:
+    """What a model predicts: the longest of its paths through computing and reading."""
+    compute, read = (side(samples[one["arm"]], one["measure"]) for one in (paths["compute"], paths["read"]))
+    return max(float(a * compute + b * read) for a, b in paths["terms"])
 
 
 def figure_of(one: Json, timed: Json) -> float | None:
     """The figure of one round, None when an arm did not run or the figure is not a positive number."""
     figure, samples = timed["figure"], one["samples"]
     subject, reference = figure["subject"], figure["reference"]
-    if subject["arm"] not in samples:
+    if any(arm["name"] not in samples for arm in timed["arms"]):
         return None
     value = figure["scale"] * side(samples[subject["arm"]], subject["measure"])
     divisor = 1.0
     if reference == "roof":
         divisor = timed["roof"]["bytes_per_ns"] if timed.get("roof") else 0.0
+    elif reference is not None and "terms" in reference:
+        divisor = _longest(samples, reference)
     elif reference is not None:
-        if reference["arm"] not in samples:
-            return None
         divisor = side(samples[reference["arm"]], reference["measure"])
+    expected = figure.get("expected")
+    if expected is not None:
+        divisor *= _longest(samples, expected["above"]) / _longest(samples, expected["below"])
     value = value / divisor if divisor else math.nan
     return value if math.isfinite(value) and value > 0 else None
 
@@ -138,6 +154,8 @@ def facts(timed: Json, summary: Json | None, guard: float) -> tuple[Fact, ...]:
         share = summary.get("share") if summary else None
         text = f"{fmt.fixed(roof['bytes_per_ns'], 1)}{fmt.NBSP}GB/s with {roof['threads']} threads"
         found.append(Fact("Roof", text + (f", share {fmt.fixed(share, 3)}" if share else "")))
+    if "rounds_of" in timed:
+        found.append(Fact("Rounds", f"those of {timed['rounds_of']['check']}, {timed['rounds_of']['cell']}"))
     run = f"{timed['rounds_wanted']} rounds wanted, seed {timed['seed']}"
     found.append(Fact("Run", run + (", interrupted" if timed["interrupted"] else "")))
     return tuple(found)

@@ -95,3 +95,17 @@ def test_every_rule_that_breaks_is_named(timed: Timed) -> None:
 
 def test_no_rounds() -> None:
     assert mark_voids((), ()) == ()
+
+
+@pytest.mark.parametrize(
+    ("counters", "void"),
+    [
+        ({"asked_bytes": 4096, "device_bytes": 4096}, False),
+        ({"asked_bytes": 4096, "device_bytes": 8192}, True),
+        ({"asked_bytes": 4096}, True),
+        ({"device_bytes": 4096}, False),
+    ],
+)
+def test_bytes_that_nobody_asked_for(timed: Timed, counters: dict[str, int], void: bool) -> None:
+    changed = with_sample(timed.rounds[1], counters=counters)
+    assert rules(timed, **changed) == ([("device_bytes", "a")] if void else [])
