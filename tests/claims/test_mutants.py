@@ -17,9 +17,11 @@ MUTANTS = {
     "drop_last_columns": (("3.agree_q8", "3.agree_f32"), ()),
     "delay_off_by_one": (("7.path",), ("7.law",)),
     "hints_elsewhere": (("6.hint_reads", "6.walk_reads", "6.hint_places"), ("1.addresses",)),
+    "read_consumed_early": (("7.overlap_tokens",), ("7.overlap_window", "7.traffic")),
     "read_all_experts": (("7.traffic", "7.law", "1.addresses", "1.bytes", "1.resident"), ("5.order",)),
     "stripes_out_of_order": (("5.order",), ("1.addresses", "7.traffic")),
     "unfused": (("4.loads", "4.l1"), ("4.bytes", "4.equal")),
+    "wrong_expert_read": (("7.overlap_tokens",), ("7.overlap_window", "7.traffic")),
     "wrong_tile_order": (("2.l1.simulated",), ("4.loads", "4.equal")),
 }
 # Those whose checks replay what libcflow_record writes down; it is half of a build.
@@ -41,6 +43,8 @@ HEALTHY = {
     "6.hint_reads": "SUPPORTED",
     "6.walk_reads": "SUPPORTED",
     "7.law": "SUPPORTED",
+    "7.overlap_tokens": "SUPPORTED",
+    "7.overlap_window": "SUPPORTED",
     "7.traffic": "SUPPORTED",
 }
 
