@@ -14,6 +14,7 @@ import pytest
 from tools.build_engine import ROOT
 
 PACKAGES = ("baselines", "claims", "cli", "engine", "harness", "reports")
+LIBRARIES = ("libcflow.so", "libcflow_record.so", "libcflow_fault.so")
 
 
 @pytest.fixture(scope="module")
@@ -39,13 +40,14 @@ def test_wheel_holds_the_packages_and_nothing_else(wheel: Path) -> None:
         if path.is_file() and path.suffix in {".py", ".toml", ".json", ".j2", ".css", ".txt"}
     }
     sources = {name for name in sources if not name.startswith("reports/runs/")}
-    built = {"engine/libcflow.so", "engine/libcflow_record.so", "engine/cflow_gemv_driver"}
+    libraries = {f"engine/{name}" for name in LIBRARIES}
+    built = libraries | {"engine/cflow_gemv_driver", "engine/cflow_reads_driver"}
     assert names == sources | built | {"engine/include/cflow.h"}
 
 
 @pytest.mark.no_sanitizer
 @pytest.mark.skipif(shutil.which("nm") is None, reason="nm (binutils) is not installed")
-@pytest.mark.parametrize("name", ["libcflow.so", "libcflow_record.so"])
+@pytest.mark.parametrize("name", LIBRARIES)
 def test_library_exports_exactly_what_the_header_declares(wheel: Path, tmp_path: Path, name: str) -> None:
     with zipfile.ZipFile(wheel) as archive:
         library = archive.extract(f"engine/{name}", tmp_path)
