@@ -142,7 +142,7 @@ def _order_of_use(path: Path, ids: Sequence[int], part: str) -> tuple[list[Key],
         session.trace(1 << 20)
         session.decode(ids[-1:])
         loads = session.trace_records(0)[:, 0].astype(np.int64)
-        routing = None if every else session.routing()[0]
+        routing = session.routing()[0] if model.param(Param.EXPERTS) and not every else None
         blocks, tied = model.param(Param.BLOCKS), model.param(Param.TIED_HEAD) == 1
         used = used_tensors(session.schedule(), blocks, routing, tied)
         tensors = {(tensor.role, tensor.block, tensor.expert): tensor for tensor in model.tensors}

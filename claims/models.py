@@ -15,7 +15,7 @@ from typing import Final
 
 from claims.run import SEED
 from engine.convert_gguf import convert
-from engine.enums import Role, Type
+from engine.enums import Order, Role, Type
 from engine.errors import ChecksumError, FileError, FormatError, NonFiniteError
 from engine.export_gguf import export
 from engine.geometry import Geometry
@@ -34,10 +34,10 @@ PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 _CACHED_NAME: Final = re.compile(r"\.?.+-[0-9a-f]{12}\.(cflow|vflow|gguf)(\.\d+\.tmp)?")
 
 
-def _cached(folder: Path, name: str, key: str) -> Path:
+def _cached(folder: Path, name: str, key: str, suffix: str = "cflow") -> Path:
     digest = hashlib.sha256(key.encode()).hexdigest()[:12]
     folder.mkdir(parents=True, exist_ok=True)
-    return folder / f"{name}-{digest}.cflow"
+    return folder / f"{name}-{digest}.{suffix}"
 
 
 @cache
@@ -65,11 +65,22 @@ def _made(path: Path, make: Callable[[Path], object]) -> Path:
     return path
 
 
-def synthetic(folder: Path, name: str, geometry: Geometry, kinds: Mapping[Role, Type] | None = None) -> Path:
-    """A q4_0 model of that geometry with seeded random weights. kinds: of the roles with another type."""
+def synthetic(
+    folder: Path,
+    name: str,
+    geometry: Geometry,
+    kinds: Mapping[Role, Type] | None = None,
+    order: Order = Order.LAYER,
+) -> Path:
+    """A q4_0 model of that geometry with seeded random weights, the same in every order of the file.
+
+    kinds: of the roles with another type.
+    """
     others = [f" {role.name}={kind.name}" for role, kind in sorted((kinds or {}).items())]
-    path = _cached(folder, name, f"synth {_FORMAT} {geometry} {SEED}{''.join(others)}")
-    return _made(path, lambda target: synthesise(target, geometry, SEED, name=name, kinds=kinds))
+    staged = "" if order is Order.LAYER else f" {order.name}"
+    suffix = "cflow" if order is Order.LAYER else "vflow"
+    path = _cached(folder, name, f"synth {_FORMAT} {geometry} {SEED}{''.join(others)}{staged}", suffix)
+    return _made(path, lambda target: synthesise(target, geometry, SEED, name=name, kinds=kinds, order=order))
 
 
 def as_gguf(model: Path) -> Path:

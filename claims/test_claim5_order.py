@@ -25,6 +25,7 @@ from claims.file_order import (
 from claims.models import smollm2, synthetic
 from claims.run import SEED, ClaimsRun
 from claims.timing import open_bench, progress_line, timed_cells
+from engine.enums import Order
 from engine.errors import FileError
 from engine.geometry import Geometry
 from engine.gguf_source import GgufSource
@@ -152,6 +153,22 @@ def test_order_delayed(measure: Measure, claims_run: ClaimsRun) -> None:
         lambda: {
             f"{COMBINED} at {delays}": _order(_combined(claims_run), [11, 7454], claims_run.threads, delays)
             for delays in ((1, 2), (1, 0))
+        },
+        limits=ORDER_LIMITS,
+    )
+
+
+@pytest.mark.check("5.order_staged")
+def test_order_staged(measure: Measure, claims_run: ClaimsRun) -> None:
+    def staged(order: Order) -> Counted:
+        path = synthetic(claims_run.cache, COMBINED, Geometry.named(COMBINED), order=order)
+        where = f"the .vflow file, by {order.name.lower()}"
+        return _order(path, [11, 7454], claims_run.threads, (1, 2), where=where)
+
+    measure(
+        lambda: {
+            f"{COMBINED} at (1, 2), by {order.name.lower()}": staged(order)
+            for order in (Order.PHASE, Order.KIND)
         },
         limits=ORDER_LIMITS,
     )

@@ -35,7 +35,11 @@ class MemoryGroup:
 
 def _write(control: Path, value: str) -> None:
     try:
-        control.write_text(value)
+        descriptor = os.open(control, os.O_WRONLY | os.O_CLOEXEC)  # never made when it is missing
+        try:
+            os.write(descriptor, value.encode())
+        finally:
+            os.close(descriptor)
     except OSError as error:
         raise MemoryLimitError(
             f"{control}: cannot be written: {error.strerror}; memory cgroups take root"

@@ -22,6 +22,7 @@ MUTANTS = {
     "stripes_out_of_order": (("5.order",), ("1.addresses", "7.traffic")),
     "unfused": (("4.loads", "4.l1"), ("4.bytes", "4.equal")),
     "wrong_expert_read": (("7.overlap_tokens",), ("7.overlap_window", "7.traffic")),
+    "walk_backwards": (("8.walk",), ("5.order", "5.order_staged")),
     "wrong_tile_order": (("2.l1.simulated",), ("4.loads", "4.equal")),
 }
 # Those whose checks replay what libcflow_record writes down; it is half of a build.
@@ -42,10 +43,12 @@ HEALTHY = {
     "6.hint_places": "SUPPORTED",
     "6.hint_reads": "SUPPORTED",
     "6.walk_reads": "SUPPORTED",
+    "5.order_staged": "SUPPORTED",
     "7.law": "SUPPORTED",
     "7.overlap_tokens": "SUPPORTED",
     "7.overlap_window": "SUPPORTED",
     "7.traffic": "SUPPORTED",
+    "8.walk": "SUPPORTED",
 }
 
 

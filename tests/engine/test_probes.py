@@ -1,12 +1,15 @@
 """Pools, arenas and the probes that run on them."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
+import xxhash
 
-from engine.enums import Isa, Type
-from engine.errors import ArgumentError
+from engine.enums import Isa, Type, WalkWay
+from engine.errors import ArgumentError, FileError
 from engine.kernels import gemv, kernels, pack_tiles, tiles_bytes
-from engine.probes import MIB, Arena, Pool, read_patterns
+from engine.probes import MIB, Arena, Pool, read_patterns, walk
 from engine.tiles import quantise
 
 
@@ -75,3 +78,43 @@ def test_gemv_of_all_workers_equals_that_of_one_thread() -> None:
             y = np.zeros(rows, np.float32)
             assert arena.gemv(kernel, rows, x, y) > 0
         assert np.array_equal(y, gemv(kernel, tiles, rows, x))
+
+
+def test_a_walk_hashes_words_in_the_order_of_its_ranges(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    data = np.random.default_rng(2).integers(0, 256, 40_000, np.uint8)
+    path.write_bytes(data.tobytes())
+    ranges = np.array([(8192, 8), (24_000, 12_000), (40, 4096), (8200, 8), (39_992, 8)], np.uint64)
+    digest = xxhash.xxh64()
+    for offset, size in ranges.tolist():
+        for at in [*range(offset, offset + size - 8, 4096), offset + size - 8]:
+            digest.update(data[at : at + 8].tobytes())
+    for way in (WalkWay.MMAP, WalkWay.BUFFERED):
+        for request_bytes in (4096, 8192, MIB):
+            walked = walk(path, way, ranges, request_bytes)
+            assert (walked.digest, walked.ns > 0) == (digest.intdigest(), True)
+    assert walk(path, WalkWay.MMAP, ranges[::-1]).digest != digest.intdigest()
+
+
+@pytest.mark.parametrize("pair", [(4, 8), (0, 12), (0, 0), (4096, 8), (1 << 63, 8), (8, (1 << 64) - 8)])
+def test_ranges_outside_a_file_are_refused(tmp_path: Path, pair: tuple[int, int]) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(bytes(4096))
+    with pytest.raises(ArgumentError, match=r"range 1 \(offset .* inside the 4096 bytes"):
+        walk(path, WalkWay.BUFFERED, np.array([(0, 8), pair], np.uint64))
+
+
+def test_walks_that_cannot_be(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(bytes(4096))
+    one = np.array([(0, 8)], np.uint64)
+    with pytest.raises(ArgumentError, match="no range"):
+        walk(path, WalkWay.MMAP, np.zeros((0, 2), np.uint64))
+    for request_bytes in (0, 512, 1 << 27):
+        with pytest.raises(ArgumentError, match=f"request_bytes is {request_bytes}"):
+            walk(path, WalkWay.BUFFERED, one, request_bytes)
+    with pytest.raises(FileError, match="absent: cannot open"):
+        walk(tmp_path / "absent", WalkWay.MMAP, one)
+    (tmp_path / "empty").touch()
+    with pytest.raises(FileError, match="empty: cannot tell its length"):
+        walk(tmp_path / "empty", WalkWay.MMAP, one)

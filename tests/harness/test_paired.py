@@ -250,3 +250,14 @@ def test_impossible_samples_are_refused(fields: dict[str, object], message: str)
 def test_counters_that_add_up_are_taken() -> None:
     counters = {"attention_bytes": 60, "embedding_bytes": 40, "kv_bytes": 5, "tokens": 1}
     assert Sample(10, 100, "x", counters=counters).bytes == 100
+
+
+def test_another_arm_may_stand_for_the_control() -> None:
+    machine = FakeMachine(1)
+    old, new, copy = machine.arm("old", 50e6), machine.arm("new", 40e6), machine.arm("copy of old", 80e6)
+    timed = run_pairs([old, new], FIGURE, machine.probes(), control_of="old", control=copy, seed=1, rounds=12)
+    control = timed.arms[-1]
+    assert (control.name, control.control_of) == ("old (A/A)", "old")
+    assert control.description == "copy of old, as old"
+    for one in timed.rounds:
+        assert one.samples["old (A/A)"].sample.ns > 1.2 * one.samples["old"].sample.ns

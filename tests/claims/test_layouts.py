@@ -1,0 +1,155 @@
+"""The material of claim 8: the order of use against the trace, digests, the grid, cold walks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from claims import cold_walks
+from claims.cold_walks import GRID, Condition, counted, setting, take, timed
+from claims.layouts import COPY, EVERY, KIND, LAYER, LAYOUTS, PARTS, PHASE, ROUTED, Layouts, layouts
+from engine import probes
+from engine.enums import Order, Role, WalkWay
+from engine.geometry import Geometry
+from engine.model import Model
+from harness.cachestate import CacheStateError, evict
+from harness.evidence import Kernel
+from harness.memory_limit import MemoryLimitError
+from harness.readahead import ReadAheadError
+from harness.rounds import Timed
+from harness.verdict import NotMeasurable
+from tests.claims.fake_bench import FakeBench
+from tests.engine.models import geometries
+
+SMALL = replace(Geometry.named("tiny_arch2_4_combined"), d_model=320, heads=5, kv_heads=5, head_dim=64)
+DIRECT = Condition(ROUTED, WalkWay.DIRECT, None, False)
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Layouts]:
+    folder = tmp_path_factory.mktemp("layouts")
+    with layouts(folder, "small", SMALL) as made:
+        yield made
+    assert list(folder.iterdir()) == []
+
+
+@pytest.fixture
+def cold(found: Layouts) -> Layouts:
+    """The same where files can leave the page cache."""
+    try:
+        evict(found.files[LAYER])
+    except CacheStateError as error:
+        pytest.skip(str(error))
+    return found
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(geometry=geometries(8))
+def test_the_order_of_use_is_that_of_the_trace(
+    tmp_path_factory: pytest.TempPathFactory, geometry: Geometry
+) -> None:
+    with layouts(tmp_path_factory.mktemp("any"), "any", geometry) as made:
+        for part in PARTS:
+            assert list(made.traced[part].loaded) == list(made.traced[part].walked)
+
+
+def test_files_and_walks(found: Layouts) -> None:
+    assert {name: Model(path).order for name, path in found.files.items()} == dict(LAYOUTS)
+    assert found.files[COPY].read_bytes() == found.files[LAYER].read_bytes()
+    for part in PARTS:
+        walks = [found.walks[part, layout] for layout in LAYOUTS]
+        assert len({walk.digest for walk in walks}) == 1
+        assert len({walk.needed_bytes for walk in walks}) == 1
+    assert found.walks[EVERY, LAYER].digest != found.walks[ROUTED, LAYER].digest
+    with Model(found.files[LAYER]) as model:
+        whole = sum(tensor.bytes for tensor in model.tensors if tensor.role is not Role.EMBEDDING)
+        bank = sum(tensor.bytes for tensor in model.tensors if tensor.expert is not None)
+    assert found.walks[EVERY, LAYER].needed_bytes == whole
+    share = SMALL.experts_per_token / SMALL.experts
+    assert found.walks[ROUTED, LAYER].needed_bytes == whole - bank * (1 - share)
+
+
+def test_phase_order_ascends_in_use_outside_the_bank(found: Layouts) -> None:
+    with Model(found.files[PHASE]) as model:
+        bank = min(tensor.offset for tensor in model.tensors if tensor.expert is not None)
+    for layout, ascending in ((PHASE, True), (LAYER, False), (KIND, False)):
+        offsets = found.walks[ROUTED, layout].ranges[:, 0].astype(np.int64)
+        dense = offsets[offsets < bank]
+        assert bool((np.diff(dense) > 0).all()) == ascending, layout
+
+
+@pytest.mark.parametrize("way", WalkWay)
+@pytest.mark.parametrize("part", PARTS)
+def test_every_walk_reads_the_bytes_of_the_model(found: Layouts, way: WalkWay, part: str) -> None:
+    for layout in LAYOUTS:
+        walk = found.walks[part, layout]
+        for request_bytes in (4096, 12288, probes.MIB):
+            assert probes.walk(walk.path, way, walk.ranges, request_bytes).digest == walk.digest
+        backwards = probes.walk(walk.path, way, walk.ranges[::-1])
+        assert backwards.digest != walk.digest
+
+
+def test_the_grid_has_every_condition_once() -> None:
+    assert len({condition.label for condition in GRID}) == len(GRID) == 2 * (2 * 2 * 2 + 1)
+    assert all((condition.kib is None) == (condition.way is WalkWay.DIRECT) for condition in GRID)
+
+
+def test_direct_reads_fetch_what_is_needed(cold: Layouts) -> None:
+    cells = counted(cold, DIRECT)
+    assert list(cells) == [f"{DIRECT.label}: {layout}" for layout in (LAYER, PHASE, KIND)]
+    for cell in cells.values():
+        assert isinstance(cell, Kernel)
+        assert 1.0 <= cell.value < 1.5
+        assert cell.inputs["root"] == "not used"
+
+
+def test_a_walk_over_other_bytes_gives_no_figure(cold: Layouts) -> None:
+    wrong = {key: replace(walk, digest=walk.digest ^ 1) for key, walk in cold.walks.items()}
+    cells = counted(replace(cold, walks=wrong), DIRECT)
+    assert all(isinstance(cell, NotMeasurable) and "other bytes" in cell.reason for cell in cells.values())
+
+
+def test_a_file_that_does_not_leave_memory_is_refused(
+    found: Layouts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cold_walks, "EVICTIONS", 2)
+    with Model(found.files[LAYER]) as model:  # mapped and touched: stays
+        model.verify()
+        with pytest.raises(CacheStateError, match="still resident"):
+            take(found.walks[ROUTED, LAYER], DIRECT, None)
+
+
+def test_little_ram_is_another_process(cold: Layouts) -> None:
+    condition = Condition(ROUTED, WalkWay.BUFFERED, 8192, True)
+    try:
+        with setting(cold, replace(condition, little_ram=False)) as held:
+            inputs = held.inputs(cold, condition)
+            assert (inputs["read_ahead_kb"], inputs["memory_limit_bytes"]) == (8192, None)
+        with cold_walks.memory_limit(64 << 20) as group:
+            taken = take(cold.walks[ROUTED, KIND], condition, group)
+    except (MemoryLimitError, ReadAheadError) as error:
+        pytest.skip(str(error))
+    assert taken.digest == cold.walks[ROUTED, KIND].digest
+    assert taken.device_bytes >= cold.walks[ROUTED, KIND].needed_bytes
+    assert taken.resident == 0.0
+
+
+def test_timed_cells_share_their_rounds(cold: Layouts) -> None:
+    cells = timed(cold, DIRECT, FakeBench(1, 1), "8.time")  # type: ignore[arg-type]
+    assert list(cells) == [f"{DIRECT.label}: {layout}" for layout in (PHASE, KIND)]
+    phase, kind = cells.values()
+    assert isinstance(phase, Timed) and isinstance(kind, Timed)
+    assert phase.rounds == kind.rounds
+    assert phase.figure.subject.arm == PHASE  # type: ignore[union-attr]
+    assert kind.figure.subject.arm == KIND  # type: ignore[union-attr]
+    control = next(arm for arm in phase.arms if arm.control_of)
+    assert (control.control_of, COPY in control.description) == (LAYER, True)
+    assert all(sample.sample.resident == 0.0 for one in phase.rounds for sample in one.samples.values())
+
+
+def test_orders_have_their_names() -> None:
+    assert set(LAYOUTS.values()) == set(Order)

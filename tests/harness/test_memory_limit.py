@@ -1,0 +1,102 @@
+"""Memory cgroups over a made-up tree, and a real one where this machine lets us make it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness.memory_limit import MemoryLimitError, memory_limit
+
+LIMIT = 64 << 20
+
+
+@pytest.fixture(params=["v1", "v2"])
+def root(tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cgroup mount whose folders come with their control files, and lose them when they are removed."""
+    control = "memory.limit_in_bytes" if request.param == "v1" else "memory.max"
+    if request.param == "v1":
+        (tmp_path / "memory").mkdir()
+        (tmp_path / "memory/memory.limit_in_bytes").write_text("max")
+    else:
+        (tmp_path / "cgroup.subtree_control").write_text("cpu memory\n")
+    mkdir, rmdir = Path.mkdir, Path.rmdir
+
+    def make(folder: Path) -> None:
+        mkdir(folder)
+        for name in (control, "cgroup.procs"):
+            (folder / name).write_text("")
+
+    def remove(folder: Path) -> None:
+        for file in folder.iterdir():
+            file.unlink()
+        rmdir(folder)
+
+    monkeypatch.setattr(Path, "mkdir", make)
+    monkeypatch.setattr(Path, "rmdir", remove)
+    return tmp_path
+
+
+def groups(root: Path) -> list[Path]:
+    return [path for path in root.rglob("cflow-*") if path.is_dir()]
+
+
+def test_limit_and_member_are_written_and_the_group_goes(root: Path) -> None:
+    with memory_limit(LIMIT, root) as group, memory_limit(2 * LIMIT, root) as other:
+        assert group.folder != other.folder
+        assert (group.limit_bytes, other.limit_bytes) == (LIMIT, 2 * LIMIT)
+        group.add(4321)
+        assert (group.folder / "cgroup.procs").read_text() == "4321"
+    assert groups(root) == []
+
+
+@pytest.mark.parametrize("failure", [RuntimeError, KeyboardInterrupt])
+def test_the_group_goes_after_a_failure(root: Path, failure: type[BaseException]) -> None:
+    with pytest.raises(failure), memory_limit(LIMIT, root):
+        raise failure
+    assert groups(root) == []
+
+
+def test_machines_without_memory_cgroups_say_so(tmp_path: Path) -> None:
+    with pytest.raises(MemoryLimitError, match="no memory cgroups"), memory_limit(LIMIT, tmp_path):
+        pass
+    (tmp_path / "cgroup.subtree_control").write_text("cpu pids\n")
+    with pytest.raises(MemoryLimitError, match="memory is not among"), memory_limit(LIMIT, tmp_path):
+        pass
+
+
+def test_what_cannot_be_made_or_set_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "cgroup.subtree_control").write_text("memory\n")
+    with (
+        pytest.raises(MemoryLimitError, match=r"memory\.max: cannot be written"),
+        memory_limit(LIMIT, tmp_path),
+    ):
+        pass  # an ordinary folder has no control files, and none is made
+
+    def refuse(folder: Path) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    assert groups(tmp_path) == []
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    fault = "cannot be made: Permission denied; memory cgroups take root"
+    with pytest.raises(MemoryLimitError, match=fault), memory_limit(LIMIT, tmp_path):
+        pass
+
+
+def test_a_real_group_holds_a_process(tmp_path: Path) -> None:
+    try:
+        with memory_limit(LIMIT) as group:
+            script = "import sys; sys.stdin.read(1); print(open('/proc/self/cgroup').read())"
+            with subprocess.Popen(
+                [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            ) as child:
+                group.add(child.pid)
+                output, _ = child.communicate("x")
+            assert group.folder.name in output
+            assert group.limit_bytes == LIMIT
+            folder = group.folder
+    except MemoryLimitError as error:
+        pytest.skip(str(error))
+    assert not folder.exists()
