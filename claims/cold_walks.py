@@ -127,12 +127,13 @@ def take(walk: Walk, condition: Condition, group: MemoryGroup | None) -> Taken:
 
 
 def _emptied(path: Path) -> float:
-    """Resident share after eviction: 0. Reads ahead that are under way hold their pages for some time."""
+    """Resident share after eviction: 0. Pages that are being read ahead stay for some time."""
     for _ in range(EVICTIONS):
-        if evict(path, allowed_share=1.0).resident_pages == 0:
-            break
+        left = evict(path, allowed_share=1.0)
+        if left.resident_pages == 0:
+            return left.share
         time.sleep(SETTLE_S)
-    return evict(path, allowed_share=0.0).share
+    raise CacheStateError(f"{path}: {left.share:.1%} still resident after {EVICTIONS} evictions")
 
 
 def _in_child(walk: Walk, condition: Condition, group: MemoryGroup, share: float) -> Taken:

@@ -13,6 +13,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
+from claims.models import LAYOUTS_PREFIX
 from claims.run import SEED
 from engine.arrangement import reader
 from engine.enums import Order, Param, PieceKind, Role
@@ -79,7 +80,7 @@ class Traced:
 def layouts(folder: Path, name: str, geometry: Geometry) -> Iterator[Layouts]:
     """Writes the files, each for itself, into a folder that is removed at the end. Raises FileError."""
     folder.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(prefix=".layouts-", dir=folder) as temporary:
+    with TemporaryDirectory(prefix=LAYOUTS_PREFIX, dir=folder) as temporary:
         files = {}
         for index, (layout, order) in enumerate(LAYOUTS.items()):
             suffix = "cflow" if order is Order.LAYER else "vflow"

@@ -7,7 +7,7 @@ import os
 import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -31,6 +31,8 @@ from engine.tensors import model_specs
 _FORMAT: Final = 2
 """Counts changes of what the writers put into a file of the same geometry."""
 PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
+LAYOUTS_PREFIX: Final = ".layouts-"
+"""Of folders with files that live as long as a check, unless it is killed."""
 _CACHED_NAME: Final = re.compile(r"\.?.+-[0-9a-f]{12}\.(cflow|vflow|gguf)(\.\d+\.tmp)?")
 
 
@@ -119,13 +121,19 @@ def from_gguf(folder: Path, source: Path) -> Path:
 def remove_cached(folder: Path) -> tuple[int, int]:
     """Removes the cached models of a folder, unfinished ones too, and nothing else: (files, bytes freed)."""
     files = freed_bytes = 0
-    found = (
-        [path for path in folder.iterdir() if _CACHED_NAME.fullmatch(path.name)] if folder.is_dir() else []
-    )
+    found = []
+    for path in folder.iterdir() if folder.is_dir() else []:
+        if _CACHED_NAME.fullmatch(path.name):
+            found.append(path)
+        elif path.name.startswith(LAYOUTS_PREFIX) and path.is_dir():
+            found += path.iterdir()
     for path in found:
         freed_bytes += path.stat().st_blocks * 512
         path.unlink()
         files += 1
+        if path.parent != folder:
+            with suppress(OSError):  # the last one empties it
+                path.parent.rmdir()
     return files, freed_bytes
 
 

@@ -33,7 +33,7 @@ WALK_LIMITS = (
 FIRST_TIMED = (
     Condition("every expert", WalkWay.MMAP, 128, False),
     Condition("routed experts", WalkWay.MMAP, 8192, False),
-    Condition("routed experts", WalkWay.MMAP, 8192, True),
+    Condition("routed experts", WalkWay.MMAP, 128, True),
     Condition("routed experts", WalkWay.DIRECT, None, False),
 )
 """What is timed in a first look: whole and routed, each way that differs in what it reads."""
