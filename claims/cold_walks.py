@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from claims import walk_child
-from claims.layouts import COPY, KIND, LAYER, LAYOUTS, PARTS, PHASE, Layouts, Walk
+from claims.layouts import COPY, LAYER, LAYOUTS, PARTS, PHASE, STAGED, Layouts, Walk
 from claims.run import SEED
 from claims.timing import Bench, progress_line
 from engine import probes
@@ -36,7 +36,6 @@ from harness.verdict import NotMeasurable
 READ_AHEADS: Final[Mapping[str, int]] = {"128 KiB": 128, "8 MiB": 8192}
 RAM_SHARE: Final = 4
 """With little RAM the process and its page cache may have a quarter of the file."""
-STAGED: Final = (PHASE, KIND)
 EVICTIONS: Final = 40
 SETTLE_S: Final = 0.005
 

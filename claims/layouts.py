@@ -31,6 +31,7 @@ LAYOUTS: Final[Mapping[str, Order]] = {
     KIND: Order.KIND,
 }
 """The copy is a file of its own with the bytes of the first: what differs between the two is no layout."""
+STAGED: Final = (PHASE, KIND)
 EVERY, ROUTED = "every expert", "routed experts"
 PARTS: Final = (EVERY, ROUTED)
 IDS: Final = (11, 7454, 2402, 257)

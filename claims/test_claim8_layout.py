@@ -7,10 +7,11 @@ from contextlib import ExitStack
 
 import pytest
 
-from claims.cold_walks import GRID, STAGED, Condition, counted, timed
+from claims.cold_walks import GRID, Condition, counted, timed
 from claims.conftest import Measure
-from claims.layouts import COPY, LAYER, LAYOUTS, PARTS, Layouts, layouts
+from claims.layouts import COPY, LAYER, LAYOUTS, PARTS, STAGED, Layouts, layouts
 from claims.run import ClaimsRun
+from claims.streaming import streamed
 from claims.timing import open_bench
 from engine import probes
 from engine.enums import WalkWay
@@ -187,3 +188,22 @@ def test_time_of_the_small_file(measure: Measure, files: Files) -> None:
 def test_time_of_the_rest_of_the_grid(measure: Measure, files: Files) -> None:
     rest = [condition for condition in GRID if condition not in FIRST_TIMED]
     _timed(measure, files, "8.time_grid", SMALL, rest)
+
+
+@pytest.mark.check("8.streaming")
+def test_streaming(measure: Measure, claims_run: ClaimsRun, files: Files) -> None:
+    def produce() -> Cells:
+        found = files(LARGER)
+        if isinstance(found, NotMeasurable):
+            return dict.fromkeys(STAGED, found)
+        with open_bench(claims_run.threads) as bench:
+            return streamed(found, bench, claims_run.threads, "8.streaming")
+
+    measure(
+        produce,
+        limits=[
+            "Reads past the page cache: how far the kernel reads ahead, and RAM, do not matter here.",
+            TIME_LIMITS[-1],
+            CAVEAT,
+        ],
+    )

@@ -1,0 +1,107 @@
+"""Claim 8, beyond: decoding while the weights are streamed from the file, ahead of the computation."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from claims.layouts import COPY, IDS, LAYER, STAGED, Layouts
+from claims.run import SEED
+from claims.timing import Bench, digest, longest_wait_ns, progress_line
+from engine.enums import Option, Reader, ReadPath
+from engine.errors import CflowError
+from engine.model import Model
+from engine.probes import MIB
+from engine.session import Session
+from harness.paired import Arm, run_pairs
+from harness.rounds import Figure, Sample, Side, Timed, weight_bytes
+from harness.statistics import MIN_ROUNDS
+from harness.verdict import NotMeasurable
+
+RING_SHARE: Final = 4
+"""The ring holds a quarter of the file: more than any phase reads, and much less than a token."""
+TOKENS: Final = 2
+KEPT: Final = ("asked_bytes", "device_bytes", "io_wait_ns", "read_ns")
+
+
+def _session(model: Model, ring_bytes: int, threads: int) -> Session:
+    """Nothing in memory but norms and a row of the embedding: matrices and routed experts are read at use."""
+    return Session(
+        model,
+        threads=threads,
+        context=len(IDS) + TOKENS,
+        residency="direct",
+        stream_bytes=ring_bytes,
+        verify="never",
+    )
+
+
+def _arm(layout: str, session: Session) -> Arm:
+    start = IDS[-1] % session.model.vocab
+
+    def run() -> Sample:
+        session.reset()
+        session.reset_counters()
+        before = session.run_delays_ns()
+        tokens, elapsed = session.generate(start, TOKENS)
+        delay = longest_wait_ns(before, session.run_delays_ns())
+        counters = session.counters()
+        return Sample(
+            int(elapsed.sum()),
+            weight_bytes(counters),
+            digest(tokens),
+            TOKENS,
+            delay,
+            counters={name: counters[name] for name in KEPT},
+        )
+
+    return Arm(layout, run, run().digest, f"{TOKENS} tokens, weights streamed from the {layout} file")
+
+
+def streamed(files: Layouts, bench: Bench, threads: int, check_id: str) -> dict[str, Timed | NotMeasurable]:
+    """Tokens per second of either stage-major layout over layer-major, from the same rounds.
+
+    Cells labelled with the layout. The control arm is the fresh copy.
+    """
+    ring_bytes = files.file_bytes // RING_SHARE // MIB * MIB
+    try:
+        with ExitStack() as opened:
+            sessions = {
+                layout: opened.enter_context(_session(_opened(opened, path), ring_bytes, threads))
+                for layout, path in files.files.items()
+            }
+            arms = {layout: _arm(layout, session) for layout, session in sessions.items()}
+            expected = arms[LAYER].expected_digest  # the same weights in every file
+            arms = {layout: replace(arm, expected_digest=expected) for layout, arm in arms.items()}
+            one = sessions[LAYER]
+            rounds = run_pairs(
+                [arms[LAYER], *(arms[layout] for layout in STAGED)],
+                Figure(Side(STAGED[0], "speed"), Side(LAYER, "speed")),
+                bench.probes(),
+                control_of=LAYER,
+                control=arms[COPY],
+                seed=SEED,
+                rounds=MIN_ROUNDS,
+                inputs={
+                    "model": files.geometry,
+                    "file_bytes": files.file_bytes,
+                    "ring_bytes": ring_bytes,
+                    "threads": threads,
+                    "reader": Reader(one.option(Option.READER)).name.lower(),
+                    "read_path": ReadPath(one.option(Option.READ_PATH)).name.lower(),
+                    "request_bytes": one.option(Option.READ_BYTES),
+                },
+                progress=progress_line(check_id),
+            )
+    except CflowError as error:
+        return dict.fromkeys(STAGED, NotMeasurable(str(error)))
+    return {
+        layout: replace(rounds, figure=Figure(Side(layout, "speed"), Side(LAYER, "speed")))
+        for layout in STAGED
+    }
+
+
+def _opened(stack: ExitStack, path: Path) -> Model:
+    return stack.enter_context(Model(path))
