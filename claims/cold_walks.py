@@ -184,6 +184,29 @@ def _counted(files: Layouts, condition: Condition, held: Setting, layout: str) -
     )
 
 
+def fewer_bytes(
+    cells: Mapping[str, Kernel | NotMeasurable],
+) -> dict[str, Kernel | NotMeasurable]:
+    """What layer-major fetches over what either stage-major layout does, from the cells of `counted`."""
+    found: dict[str, Kernel | NotMeasurable] = {}
+    for condition, layout in product(GRID, STAGED):
+        label = f"{condition.label}: {layout}"
+        base, staged = cells[f"{condition.label}: {LAYER}"], cells[label]
+        if isinstance(base, NotMeasurable):
+            found[label] = base
+        elif isinstance(staged, NotMeasurable):
+            found[label] = staged
+        else:
+            observations = {
+                "layer_major_bytes": base.observations["device_bytes"],
+                "stage_major_bytes": staged.observations["device_bytes"],
+                "needed_bytes": base.observations["needed_bytes"],
+            }
+            reduction = Reduction("ratio", ("layer_major_bytes", "stage_major_bytes"))
+            found[label] = Kernel(base.method, observations, reduction, staged.inputs)
+    return found
+
+
 def timed(
     files: Layouts, condition: Condition, bench: Bench, check_id: str
 ) -> dict[str, Timed | NotMeasurable]:

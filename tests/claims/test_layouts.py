@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from claims import cold_walks
-from claims.cold_walks import GRID, Condition, counted, setting, take, timed
+from claims.cold_walks import GRID, Condition, counted, fewer_bytes, setting, take, timed
 from claims.layouts import COPY, EVERY, KIND, LAYER, LAYOUTS, PARTS, PHASE, ROUTED, Layouts, layouts
 from engine import probes
 from engine.enums import Order, Role, WalkWay
@@ -18,8 +18,9 @@ from engine.geometry import Geometry
 from engine.model import Model
 from harness.cachestate import CacheStateError, evict
 from harness.evidence import Kernel
-from harness.memory_limit import MemoryLimitError
+from harness.memory_limit import MemoryLimitError, memory_limit
 from harness.readahead import ReadAheadError
+from harness.reductions import Reduction
 from harness.rounds import Timed
 from harness.verdict import NotMeasurable
 from tests.claims.fake_bench import FakeBench
@@ -129,7 +130,7 @@ def test_little_ram_is_another_process(cold: Layouts) -> None:
         with setting(cold, replace(condition, little_ram=False)) as held:
             inputs = held.inputs(cold, condition)
             assert (inputs["read_ahead_kb"], inputs["memory_limit_bytes"]) == (8192, None)
-        with cold_walks.memory_limit(64 << 20) as group:
+        with memory_limit(64 << 20) as group:
             taken = take(cold.walks[ROUTED, KIND], condition, group)
     except (MemoryLimitError, ReadAheadError) as error:
         pytest.skip(str(error))
@@ -144,8 +145,7 @@ def test_timed_cells_share_their_rounds(cold: Layouts) -> None:
     phase, kind = cells.values()
     assert isinstance(phase, Timed) and isinstance(kind, Timed)
     assert phase.rounds == kind.rounds
-    assert phase.figure.subject.arm == PHASE  # type: ignore[union-attr]
-    assert kind.figure.subject.arm == KIND  # type: ignore[union-attr]
+    assert (phase.figure.subject.arm, kind.figure.subject.arm) == (PHASE, KIND)
     control = next(arm for arm in phase.arms if arm.control_of)
     assert (control.control_of, COPY in control.description) == (LAYER, True)
     assert all(sample.sample.resident == 0.0 for one in phase.rounds for sample in one.samples.values())
@@ -153,3 +153,28 @@ def test_timed_cells_share_their_rounds(cold: Layouts) -> None:
 
 def test_orders_have_their_names() -> None:
     assert set(LAYOUTS.values()) == set(Order)
+
+
+def test_fewer_bytes_compares_each_layout_with_layer_major() -> None:
+    def cell(fetched: int) -> Kernel:
+        observations = {"device_bytes": fetched, "needed_bytes": 100, "ns": 5}
+        return Kernel("counted", observations, Reduction("ratio", ("device_bytes", "needed_bytes")))
+
+    sizes = {LAYER: 220, PHASE: 110, KIND: 440}
+    cells: dict[str, Kernel | NotMeasurable] = {
+        f"{condition.label}: {layout}": cell(size) for condition in GRID for layout, size in sizes.items()
+    }
+    cells[f"{GRID[0].label}: {LAYER}"] = NotMeasurable("no disk")
+    cells[f"{GRID[1].label}: {KIND}"] = NotMeasurable("no limit")
+    found = fewer_bytes(cells)
+    assert len(found) == 2 * len(GRID)
+    for condition in GRID:
+        by_phase, by_kind = (found[f"{condition.label}: {layout}"] for layout in (PHASE, KIND))
+        if condition is GRID[0]:
+            assert by_phase == by_kind == NotMeasurable("no disk")
+        else:
+            assert isinstance(by_phase, Kernel) and by_phase.value == 2.0
+            if condition is GRID[1]:
+                assert by_kind == NotMeasurable("no limit")
+            else:
+                assert isinstance(by_kind, Kernel) and by_kind.value == 0.5
