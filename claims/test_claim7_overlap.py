@@ -304,7 +304,10 @@ def test_native(measure: Measure, grid: Grid) -> None:
         lambda: timed_cells(
             (label, partial(grid.view, cell, check, label, figure)) for label, (cell, figure) in rows.items()
         ),
-        limits=[*CAVEATS[1:], "A virtual machine shares the device with others: its speed is not the same in all rounds."],
+        limits=[
+            *CAVEATS[1:],
+            "A virtual machine shares the device with others: its speed is not the same in all rounds.",
+        ],
     )
 
 
