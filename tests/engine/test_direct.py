@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from engine.enums import (
     ExpertAdvice,
     ExpertReads,
     Option,
+    Order,
     Param,
     PieceKind,
     Reader,
@@ -27,6 +29,7 @@ from engine.enums import (
 from engine.errors import ArgumentError, MemoryExhaustedError
 from engine.geometry import Geometry
 from engine.model import Model
+from engine.reorder import reorder
 from engine.session import OptionValue, Piece, Session
 from engine.synth import synthesise
 from harness.cachestate import residency
@@ -132,6 +135,33 @@ def test_the_kernel_can_be_advised_instead(model: Model) -> None:
     expected = State(model, prompt)
     for batch in (1, 4):
         State(model, prompt, expert_advice="willneed", prompt_batch=batch).assert_equal(expected)
+
+
+@pytest.mark.parametrize("order", list(Order), ids=lambda order: order.name.lower())
+def test_the_bank_may_lie_anywhere(model: Model, tmp_path: Path, order: Order) -> None:
+    """By kind, the experts of all blocks lie between the kinds of the rest."""
+    prompt = prompt_of(model, 5)
+    expected = State(model, prompt)
+    with Model(reordered(model.path, tmp_path / "m.vflow", order)) as other:
+        for budget in (0, 1 << 40):
+            State(other, prompt, residency="direct", ram_budget=budget).assert_equal(expected)
+
+
+def reordered(source: Path, target: Path, order: Order) -> Path:
+    reorder(source, target, order)
+    return target
+
+
+def test_a_file_that_is_replaced_while_it_is_open(model: Model, tmp_path: Path) -> None:
+    """Reads go to the file that was opened, whatever its path names by now."""
+    path = tmp_path / "m.cflow"
+    shutil.copy(model.path, path)
+    prompt = prompt_of(model, 4)
+    expected = State(model, prompt)
+    with Model(path) as opened:
+        other = write_random_model(tmp_path / "other.cflow", Geometry.named("tiny_dense"), seed=1)
+        other.replace(path)
+        State(opened, prompt, residency="direct").assert_equal(expected)
 
 
 # ---- options ----
