@@ -47,6 +47,18 @@ budget_s = {{ quick = 1 }}
 """
     for name in FIGURES
 )
+CHECKS += """
+[[check]]
+id = "9.both"
+claim = "7"
+statement = "made up"
+metric = "both"
+unit = "ratio"
+target = [0.9, 1.1]
+kinds = ["timed"]
+budget_s = { quick = 1 }
+cells = [{ label = "sync" }, { label = "staged" }]
+"""
 REGISTRY: Registry = parse_registry((SAMPLE_DIR / "claims.toml").read_text() + CHECKS)
 
 
@@ -196,6 +208,26 @@ def test_other_rounds_are_not_recorded_as_borrowed(tmp_path: Path) -> None:
         borrowed = dataclasses.replace(run, rounds_of=RoundsOf(name, ""))
         with pytest.raises(EvidenceError, match=f"9.quotient, cell '': its rounds are not those of {name}"):
             recorder.add("9.quotient", borrowed, started_ns=0, command="pytest")
+
+
+def test_two_cells_of_a_check_may_share_rounds(tmp_path: Path) -> None:
+    machine = FakeMachine(5)
+    recorder = Recorder.open(
+        tmp_path, REGISTRY, RunInfo("quick", {}, None, None, "pytest"), {}, MACHINE, clock_ns=machine.clock_ns
+    )
+    run = staged_run(machine)
+    both = {
+        "sync": dataclasses.replace(run, figure=FIGURES["over serial"]),
+        "staged": dataclasses.replace(run, rounds_of=RoundsOf("9.both", "sync")),
+    }
+    with pytest.raises(EvidenceError, match="its rounds are not those of 9.both, cell 'sync'"):
+        other = dataclasses.replace(both["sync"], rounds=run.rounds[:-1])
+        recorder.add("9.both", {**both, "sync": other}, started_ns=0, command="pytest")
+    recorder.add("9.both", both, started_ns=0, command="pytest")
+    assert check(tmp_path)["problems"] == []
+    first, second = record(dict(harness.load(tmp_path).data), "9.both")["cells"]
+    assert second["evidence"]["rounds"] is first["evidence"]["rounds"]
+    assert (first["verdict"], second["verdict"]) == ("SUPPORTED", "SUPPORTED")
 
 
 def test_a_model_takes_its_longest_path() -> None:
