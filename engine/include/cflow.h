@@ -501,7 +501,7 @@ typedef enum cflow_counter {
     CFLOW_COUNTER_ROUTER_BYTES = 5,
     CFLOW_COUNTER_HEAD_BYTES = 6,
     CFLOW_COUNTER_EMBEDDING_BYTES = 7, /* the one row that is read, padding of its group not counted */
-    CFLOW_COUNTER_KV_BYTES = 8,        /* keys and values read; not weights */
+    CFLOW_COUNTER_KV_BYTES = 8,        /* keys and values, for each head that takes them in; not weights */
     CFLOW_COUNTER_ATTENTION_NS = 9,
     CFLOW_COUNTER_DENSE_NS = 10,
     CFLOW_COUNTER_EXPERT_NS = 11,

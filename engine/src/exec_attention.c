@@ -32,10 +32,10 @@ void cf_exec_attention(cflow_session *session, cf_worker *worker, const cf_op *o
     const float *values = cf_exec_input(session, worker, op, 2);
     float *out = cf_exec_floats(session, worker, op->output[0]);
     /* The current position's rows: every worker makes those it needs for itself, one of them also fills the cache. */
-    float *query = worker->scores + session->context, *key = query + head_dim;
+    float *key = worker->queries + (size_t)CF_QUERIES * head_dim;
     uint8_t *key_row = (uint8_t *)(key + head_dim), *value_row = key_row + head_dim * sizeof(float);
     uint32_t current = CF_NONE;
-    for (uint64_t head = op->split[thread]; head < op->split[thread + 1]; head++) {
+    for (uint64_t head = op->split[thread], next; head < op->split[thread + 1]; head = next) {
         const uint32_t kv_head = (uint32_t)head / shared;
         const size_t rows = ((size_t)op->layer * p[CFLOW_PARAM_KV_HEADS] + kv_head) * session->context;
         uint8_t *cached_keys = (uint8_t *)session->kv.data + rows * row_bytes;
@@ -51,10 +51,25 @@ void cf_exec_attention(cflow_session *session, cf_worker *worker, const cf_op *o
             memcpy(cached_keys + session->position * row_bytes, key_row, row_bytes);
             memcpy(cached_values + session->position * row_bytes, value_row, row_bytes);
         }
-        cf_exec_rotate_head(session, worker, op, CFLOW_ROLE_ATTN_Q_NORM, worker->rotation, queries + head * head_dim,
-                            query);
-        cf_attention_head(ops, out + head * head_dim, query, cached_keys, cached_values, session->position, key_row,
-                          value_row, head_dim, worker->scores);
-        worker->counters[CFLOW_COUNTER_KV_BYTES] += 2 * (uint64_t)session->position * row_bytes;
+        /* The heads from here on that read the same rows. */
+        next = (uint64_t)(kv_head + 1) * shared;
+        next = next < op->split[thread + 1] ? next : op->split[thread + 1];
+        next = next < head + CF_QUERIES ? next : head + CF_QUERIES;
+        for (uint64_t i = head; i < next; i++) {
+            cf_exec_rotate_head(session, worker, op, CFLOW_ROLE_ATTN_Q_NORM, worker->rotation, queries + i * head_dim,
+                                worker->queries + (i - head) * head_dim);
+        }
+        const cf_queries group = {
+            .queries = worker->queries,
+            .count = (size_t)(next - head),
+            .step = 0,
+            .out = out + head * head_dim,
+            .out_stride = head_dim,
+            .scores = worker->scores,
+            .stride = cf_scores_stride(session->context),
+        };
+        cf_attention(ops, &group, (cf_kv_rows){cached_keys, cached_values}, session->position,
+                     (cf_kv_rows){key_row, value_row}, head_dim);
+        worker->counters[CFLOW_COUNTER_KV_BYTES] += 2 * (uint64_t)session->position * row_bytes * group.count;
     }
 }

@@ -153,12 +153,13 @@ static int make_memory(cflow_session *session)
     const size_t hidden = p[CFLOW_PARAM_FFN_HIDDEN] > p[CFLOW_PARAM_EXPERT_HIDDEN] ? p[CFLOW_PARAM_FFN_HIDDEN]
                                                                                    : p[CFLOW_PARAM_EXPERT_HIDDEN];
     const size_t scratch_bytes = cf_pad64(2 * pad16(hidden) * sizeof(float));
-    const size_t scores_bytes = cf_pad64((session->context + 4 * head_dim) * sizeof(float));
+    const size_t scores_bytes = cf_pad64(CF_QUERIES * cf_scores_stride(session->context) * sizeof(float));
+    const size_t queries_bytes = cf_pad64((CF_QUERIES + 3) * head_dim * sizeof(float));
     const size_t rotation_bytes = cf_pad64(head_dim * sizeof(float));
     /* Pages of its own for each worker. */
     int huge;
-    const size_t worker_bytes =
-        cf_memory_whole_pages(session->plan->private_bytes + scratch_bytes + scores_bytes + rotation_bytes, &huge);
+    const size_t worker_bytes = cf_memory_whole_pages(
+        session->plan->private_bytes + scratch_bytes + scores_bytes + queries_bytes + rotation_bytes, &huge);
 
     session->kv_ops =
         cf_kv_ops_for((int)session->options.value[CFLOW_OPTION_ISA], session->options.value[CFLOW_OPTION_KV_F32] != 0);
@@ -200,7 +201,8 @@ static int make_memory(cflow_session *session)
         session->workers[i].arena = at;
         session->workers[i].scratch = (float *)(void *)(at += session->plan->private_bytes);
         session->workers[i].scores = (float *)(void *)(at += scratch_bytes);
-        session->workers[i].rotation = (float *)(void *)(at + scores_bytes);
+        session->workers[i].queries = (float *)(void *)(at += scores_bytes);
+        session->workers[i].rotation = (float *)(void *)(at + queries_bytes);
     }
     return cf_batch_memory(session);
 }

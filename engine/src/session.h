@@ -44,7 +44,8 @@ typedef struct cf_worker {
     uint32_t slot; /* the token in hand, counted inside its chunk */
     int32_t token;
     float *scratch;    /* gate and up rows: 2 * padded hidden */
-    float *scores;     /* [context], then query, key and the stored key and value rows: 4 * head_dim */
+    float *scores;     /* [CF_QUERIES][cf_scores_stride()] */
+    float *queries;    /* [CF_QUERIES][head_dim], then a key and the stored key and value rows: 3 * head_dim */
     float *rotation;   /* cos, sin: head_dim / 2 each */
     uint8_t *panels;   /* chunks only: cf_gemm_bytes() of the largest product */
     float *stripe;     /* chunks only: rows of one stripe, [parts][tokens][tile_rows] */

@@ -1,37 +1,9 @@
 #include "vector.h"
 
 #include "cflow.h"
+#include "softmax_inline.h"
 
 #include <math.h>
-#include <string.h>
-
-/* e^x with a relative error below 2e-7. Below -87 the result is e^-87, above 88 it is e^88: neither end overflows. */
-static inline float exp_clamped(float x)
-{
-    /* 1.5 * 2^23: adding it rounds to an integer, which then stands in the low bits of the sum. */
-    const float round_to_integer = 12582912.0f;
-    x = x < -87.0f ? -87.0f : x;
-    x = x > 88.0f ? 88.0f : x;
-    const float shifted = x * 1.44269504f + round_to_integer;
-    const float power = shifted - round_to_integer;
-    /* ln 2 in two parts, the first exact in 16 bits, so that power * part is exact. */
-    const float r = (x - power * 0.693145752f) - power * 1.42860677e-6f;
-    /* Taylor series to degree 7: |r| <= ln(2)/2, remainder below 6e-9. */
-    float series = 1.0f / 5040.0f;
-    series = series * r + 1.0f / 720.0f;
-    series = series * r + 1.0f / 120.0f;
-    series = series * r + 1.0f / 24.0f;
-    series = series * r + 1.0f / 6.0f;
-    series = series * r + 0.5f;
-    series = series * r + 1.0f;
-    series = series * r + 1.0f;
-    int32_t bits;
-    memcpy(&bits, &shifted, sizeof bits);
-    bits = (int32_t)((uint32_t)(bits - 0x4B400000 + 127) << 23);
-    float scale;
-    memcpy(&scale, &bits, sizeof scale);
-    return series * scale;
-}
 
 /* erfc(z) for z >= 0: t e^(P(t) - z^2) with t = 1 / (1 + z/2); coefficients from tools/fit_erfc.py. */
 static inline float erfc_positive(float z)
@@ -48,7 +20,7 @@ static inline float erfc_positive(float z)
     p = p * t + 3.516406254e-01f;
     p = p * t + 1.001979212e+00f;
     p = p * t - 1.265585194e+00f;
-    return t * exp_clamped(p - z * z);
+    return t * cf_exp_clamped(p - z * z);
 }
 
 /* x Phi(x), the exact GELU (Hendrycks and Gimpel, 2016). A NaN stays a NaN. */
@@ -60,7 +32,7 @@ static inline float gelu(float x)
 
 static inline float silu(float x)
 {
-    return x / (1.0f + exp_clamped(-x));
+    return x / (1.0f + cf_exp_clamped(-x));
 }
 
 void cf_vector_add(float *out, const float *a, const float *b, size_t n)
@@ -80,7 +52,7 @@ void cf_vector_mix(float *out, const float *a, const float *b, size_t n)
 void cf_vector_register(float *out, const float *w, const float *previous, const float *value, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
-        const float gate = 1.0f / (1.0f + exp_clamped(-w[i]));
+        const float gate = 1.0f / (1.0f + cf_exp_clamped(-w[i]));
         const float old = previous == NULL ? 0.0f : previous[i];
         out[i] = gate * old + (1.0f - gate) * value[i];
     }
@@ -144,19 +116,10 @@ void cf_vector_glu(float *out, const float *gate, const float *up, size_t n, int
 
 void cf_vector_softmax(float *values, size_t n)
 {
-    float largest = values[0];
-    for (size_t i = 1; i < n; i++) {
-        largest = values[i] > largest ? values[i] : largest;
-    }
+    cf_softmax_numerators(values, n);
     float sum = 0.0f;
-    for (size_t i = 0; i < n; i++) {
-        values[i] = exp_clamped(values[i] - largest);
-    }
     for (size_t i = 0; i < n; i++) {
         sum += values[i];
     }
-    const float inverse = 1.0f / sum;
-    for (size_t i = 0; i < n; i++) {
-        values[i] *= inverse;
-    }
+    cf_softmax_divide(values, n, sum);
 }
