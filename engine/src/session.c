@@ -324,19 +324,22 @@ int cflow_session_wait(cflow_session *session)
     session->busy = 0;
     atomic_store(&session->cancel, 0);
     if (session->options.value[CFLOW_OPTION_RESIDENCY] != CFLOW_RESIDENCY_COPY) {
-        session->device_bytes += cf_storage_read_bytes() - session->device_start_bytes;
+        /* 0 where it cannot be told, for want of a descriptor, say. */
+        const uint64_t now_bytes = cf_storage_read_bytes();
+        session->device_bytes += now_bytes > session->device_start_bytes ? now_bytes - session->device_start_bytes : 0;
     }
-    if (session->job_status == CFLOW_ERR_IO || session->job_status == CFLOW_ERR_CHECKSUM) {
+    if (session->job_status == CFLOW_ERR_CANCELLED) {
+        return session->read_experts != NULL ? cf_fail(CFLOW_ERR_CANCELLED, "reading of experts cancelled")
+                                             : cf_fail(CFLOW_ERR_CANCELLED, "cancelled after %zu of %zu tokens",
+                                                       session->done, session->feed_count);
+    }
+    if (session->job_status != CFLOW_OK && session->job_status != CFLOW_ERR_NONFINITE) {
         return session->read_experts != NULL
                    ? cf_fail(session->job_status, "%s", session->job_message)
                    : cf_fail(session->job_status, "token at position %u: %s", session->position, session->job_message);
     }
     if (session->read_experts != NULL) {
-        return session->job_status == CFLOW_OK ? CFLOW_OK
-                                               : cf_fail(session->job_status, "reading of experts cancelled");
-    }
-    if (session->job_status == CFLOW_ERR_CANCELLED) {
-        return cf_fail(CFLOW_ERR_CANCELLED, "cancelled after %zu of %zu tokens", session->done, session->feed_count);
+        return CFLOW_OK;
     }
     if (session->job_status == CFLOW_ERR_NONFINITE) {
         if (session->job_bad_layer == CF_NONE) {
