@@ -373,6 +373,17 @@ void cf_reader_poll(cf_reader *reader)
     }
 }
 
+/* What was dropped takes no more of the emulated device's time, nor is time counted that has not passed. */
+static void forget_emulated(cf_reader *reader)
+{
+    const uint64_t now = cf_now_ns();
+    reader->server_free_ns = 0;
+    if (reader->busy_until_ns > now) {
+        reader->totals.read_ns -= reader->busy_until_ns - now;
+        reader->busy_until_ns = now;
+    }
+}
+
 void cf_reader_drain(cf_reader *reader)
 {
     reader->draining = 1;
@@ -396,5 +407,6 @@ void cf_reader_drain(cf_reader *reader)
     for (uint32_t i = 0; i < reader->options.reads; i++) {
         reader->tickets[i].state = FREE;
     }
+    forget_emulated(reader);
     reader->draining = 0;
 }

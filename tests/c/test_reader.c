@@ -159,6 +159,28 @@ static void test_cancel(int kind)
     free(buffer);
 }
 
+/* Reads that were dropped take no time of the emulated device: at its rate the first one would be a minute's. */
+static void test_rate_after_drain(int kind)
+{
+    const cf_reader_options options = {
+        .kind = kind, .request_bytes = 1 << 20, .reads = 1, .bytes_per_s = FILE_BYTES / 60};
+    cf_reader *reader = NULL;
+    CHECK(cf_reader_create(file.fd, file.path, FILE_BYTES, &options, &reader) == CFLOW_OK);
+    uint8_t *buffer = make_buffer(0, FILE_BYTES);
+    uint32_t ticket;
+    const uint64_t start_ns = cf_now_ns();
+    CHECK(cf_reader_issue(reader, 0, FILE_BYTES, buffer, "dropped", &ticket) == CFLOW_OK);
+    cf_reader_drain(reader);
+    CHECK(cf_reader_issue(reader, 0, 4096, buffer, "short", &ticket) == CFLOW_OK);
+    CHECK(cf_reader_wait(reader, ticket, NULL) == CFLOW_OK);
+    cf_reader_totals totals;
+    cf_reader_totals_get(reader, &totals);
+    CHECK(totals.read_ns <= cf_now_ns() - start_ns);
+    CHECK(cf_now_ns() - start_ns < UINT64_C(50000000000));
+    cf_reader_destroy(reader);
+    free(buffer);
+}
+
 typedef struct hand_over {
     cf_reader *reader;
     uint32_t ticket;
@@ -284,6 +306,7 @@ int main(void)
         test_drain(kind);
         test_rate(kind);
         test_cancel(kind);
+        test_rate_after_drain(kind);
         test_other_thread_waits(kind);
     }
     test_memory_file_is_buffered();
