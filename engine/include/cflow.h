@@ -390,7 +390,7 @@ typedef enum cflow_option {
     CFLOW_OPTION_EXPERT_ADVICE = 25, /* cflow_expert_advice; default none. Residency mmap only */
     CFLOW_OPTION_STREAM_BYTES =
         26, /* residency direct: 0 (default) = weights outside the expert bank are copied to memory; else they are read
-               in order of use through a ring of so many bytes */
+               in order of use through a ring of so many bytes, or as many as are of use */
     CFLOW_OPTION_EXPERT_HINTS =
         27, /* cflow_expert_hints; default none. Prompts are then fed one by one. Not with residency direct or row-major
                layout: none */

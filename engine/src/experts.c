@@ -158,6 +158,7 @@ static int make_slots(cf_experts *experts, uint64_t budget_bytes)
     if (status != CFLOW_OK) {
         return status;
     }
+    cf_memory_keep_from_children(&experts->memory);
     /* Those that every token needs are touched now; a larger cache gets its pages with its first reads. */
     memset(experts->memory.data, 0, least * experts->slot_bytes);
     memset(experts->slot_of, 0xff, all * sizeof *experts->slot_of);

@@ -64,3 +64,12 @@ void cf_memory_unmap(cf_memory *memory)
     memory->data = NULL;
     memory->bytes = 0;
 }
+
+void cf_memory_keep_from_children(const cf_memory *memory)
+{
+#ifdef MADV_DONTFORK
+    (void)madvise(memory->data, memory->bytes, MADV_DONTFORK);
+#else
+    (void)memory;
+#endif
+}

@@ -32,6 +32,11 @@ int cf_memory_map(cf_memory *memory, size_t bytes, int huge, const char *what);
 /* `bytes` rounded up to whole pages of their own, of the size (*huge_out = 1: huge) that suits so many. */
 size_t cf_memory_whole_pages(size_t bytes, int *huge_out);
 void cf_memory_unmap(cf_memory *memory);
+/*
+ * For memory that a device writes to: a child that fork() makes does not get it. A page that both have is copied for
+ * whichever writes first, and on kernels before 6.5 what a read past the page cache brings may end up in the child's.
+ */
+void cf_memory_keep_from_children(const cf_memory *memory);
 
 enum { CF_TRACE_FIELDS = 4 };
 
@@ -116,7 +121,7 @@ struct cflow_session {
     uint64_t *read_ns_out;
     uint64_t device_start_bytes; /* cf_storage_read_bytes() at the start */
     int job_status;
-    char job_message[CF_ERROR_BYTES]; /* of CFLOW_ERR_IO and CFLOW_ERR_CHECKSUM */
+    char job_message[CF_ERROR_BYTES]; /* of all but CFLOW_ERR_CANCELLED and CFLOW_ERR_NONFINITE */
     uint32_t job_bad_layer;
     _Atomic int abort;
     _Atomic int cancel;

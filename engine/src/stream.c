@@ -72,8 +72,11 @@ uint32_t cf_stream_reads(const cf_plan *plan)
     return most;
 }
 
-/* Memory that a ring cannot do without: what a phase uses, and what stays empty in front of the place where it wraps. */
-static uint64_t least_bytes(const cf_stream *stream)
+/*
+ * Memory that a ring cannot do without: what a phase uses, and what stays empty in front of the place where it wraps.
+ * useful: what all entries and such a gap may take at most.
+ */
+static uint64_t least_bytes(const cf_stream *stream, uint64_t *useful)
 {
     uint64_t largest = 0, most = 0, of_phase = 0;
     for (uint32_t i = 0; i < stream->use_count; i++) {
@@ -82,6 +85,8 @@ static uint64_t least_bytes(const cf_stream *stream)
         largest = bytes > largest ? bytes : largest;
         most = of_phase > most ? of_phase : most;
     }
+    /* The file holds the largest, and a model has fewer pieces than 2^24: no overflow below 2^39 bytes of a matrix. */
+    *useful = ((uint64_t)stream->capacity + 1) * largest;
     return most + largest;
 }
 
@@ -107,19 +112,21 @@ static void find_uses(cf_stream *stream)
 static int make_ring(cf_stream *stream, uint64_t bytes)
 {
     const cflow_model *model = stream->plan->model;
-    const uint64_t least = least_bytes(stream);
+    uint64_t useful;
+    stream->capacity = cf_stream_reads(stream->plan);
+    const uint64_t least = least_bytes(stream, &useful);
     if (bytes < least) {
         return cf_fail(CFLOW_ERR_MEMORY, "option stream_bytes is %llu; %s needs at least %llu with these options",
                        (unsigned long long)bytes, model->path, (unsigned long long)least);
     }
-    stream->ring_bytes = bytes / CF_READ_ALIGN * CF_READ_ALIGN;
-    stream->capacity = cf_stream_reads(stream->plan);
+    stream->ring_bytes = (bytes < useful ? bytes : useful) / CF_READ_ALIGN * CF_READ_ALIGN;
     stream->entries = calloc(stream->capacity, sizeof *stream->entries);
     if (stream->entries == NULL) {
         return cf_fail(CFLOW_ERR_MEMORY, "%s: out of memory for streaming", model->path);
     }
-    const int status = cf_memory_map(&stream->ring, bytes, 1, "ring of streamed weights");
+    const int status = cf_memory_map(&stream->ring, stream->ring_bytes, 1, "ring of streamed weights");
     if (status == CFLOW_OK) {
+        cf_memory_keep_from_children(&stream->ring);
         memset(stream->ring.data, 0, stream->ring.bytes);
     }
     return status;
