@@ -11,11 +11,14 @@ import pytest
 from cli import main
 from cli.console import UsageError
 from engine import native
+from engine.enums import Param
 from engine.errors import CflowError
 from engine.geometry import Geometry
+from engine.model import Model
 from engine.synth import synthesise
 from harness.errors import HarnessError
 from tests.cli.conftest import Cflow
+from tests.engine.experts import blobs
 
 COMMANDS = [
     "doctor",
@@ -126,6 +129,26 @@ def test_ctrl_c_ends_generation_with_130(endless: Path) -> None:
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert err == "cflow: interrupted\n"
+
+
+@pytest.mark.parametrize("reader", ["auto", "threads"])
+def test_ctrl_c_in_the_middle_of_a_token_that_waits_for_its_experts(moe: Path, reader: str) -> None:
+    with Model(moe) as model:
+        uses = model.param(Param.LAYERS) * model.param(Param.EXPERTS_PER_TOKEN)
+        bytes_per_token = uses * max(size for _, size in blobs(model).values())
+    # Half a second for each token, next to all of it waiting.
+    options = [f"read_rate={2 * bytes_per_token}", f"reader={reader}"]
+    arguments = [word for option in options for word in ("--option", option)]
+    process = start(
+        "generate", "-m", moe, "--residency", "direct", *arguments, "--token-ids", "1", "-n", "100"
+    )
+    assert process.stdout is not None
+    process.stdout.read(1)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert err.endswith("cflow: interrupted\n")
+    assert "Traceback" not in err
 
 
 def test_ctrl_c_inside_one_call_ends_with_130(cflow: Cflow, endless: Path) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +23,7 @@ from engine.native import fault_library
 from engine.session import OptionValue, Session
 from tests.engine.experts import blobs, prompt_of
 from tests.engine.models import write_random_model
+from tools.build_engine import ROOT
 
 pytestmark = pytest.mark.filterwarnings("error")
 GEOMETRY = Geometry.parse(
@@ -138,6 +142,24 @@ def test_a_truncated_file(path: Path, tmp_path: Path, expected: NDArray[np.float
         with copy.open("r+b") as file:
             file.write(data)
         assert_goes_on(session, model, expected)
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_a_file_that_is_replaced_while_it_is_open(
+    path: Path, tmp_path: Path, expected: NDArray[np.float32], reader: str
+) -> None:
+    """By another file of the same name, before the session and during it: what was opened is what is read."""
+    copy, other = tmp_path / "m.cflow", tmp_path / "other.cflow"
+    shutil.copy(path, copy)
+    with Model(copy) as model:
+        write_random_model(other, GEOMETRY, seed=7).replace(copy)
+        with direct(model, reader=reader) as session:
+            session.decode(prompt_of(model, 5)[:2])
+            copy.write_bytes(b"")
+            assert_goes_on(session, model, expected)
+            copy.unlink()
+            session.reset()
+            assert_goes_on(session, model, expected)
 
 
 @pytest.mark.parametrize("reader", READERS)
@@ -262,3 +284,85 @@ def test_a_scale_that_is_not_finite_ends_the_token(path: Path, tmp_path: Path, t
         with pytest.raises(NonFiniteError, match="normalised in layer 4 of 6"):
             session.decode([1, 2])
         assert session.position == 0
+
+
+def test_one_expert_that_is_not_finite_spoils_the_tokens_that_choose_it(path: Path, tmp_path: Path) -> None:
+    def routed(session: Session, token: int) -> set[int]:
+        session.reset()
+        session.decode([token])
+        return set(session.routing()[0][1].tolist())
+
+    copy = tmp_path / "nan.cflow"
+    data = bytearray(path.read_bytes())
+    with Model(path) as model, Session(model) as session:
+        chooser, other, spoilt = next(
+            (chooser, other, min(routed(session, chooser) - routed(session, other)))
+            for chooser, other in ((1, token) for token in range(2, 100))
+            if routed(session, chooser) - routed(session, other)
+        )
+        session.reset()
+        expected = session.decode([other])
+        for tensor in model.tensors:
+            if (tensor.role, tensor.block, tensor.expert) == (Role.EXPERT_DOWN, 1, spoilt):
+                data[tensor.offset : tensor.offset + 2] = np.float16(np.nan).tobytes()
+    copy.write_bytes(data)
+    with Model(copy) as model, direct(model, verify="never") as session:
+        with pytest.raises(NonFiniteError, match="token at position 0"):
+            session.decode([chooser])
+        np.testing.assert_array_equal(session.decode([other]), expected)
+
+
+# ---- the machine ----
+
+LIMITED = """
+import os, resource, sys
+from engine.errors import MemoryExhaustedError
+from engine.model import Model
+from engine.session import Session
+
+with Model(sys.argv[1]) as model:
+    with Session(model, residency="direct", ram_budget=1 << 40, stream_bytes=1 << 40) as session:
+        needed = session.memory_bytes()[1]
+        expected = session.decode([1, 2])
+    held = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+    files = len(os.listdir("/proc/self/fd"))
+    refused = 0
+    for part in range(10):
+        resource.setrlimit(resource.RLIMIT_AS, (held + needed * part // 8, resource.RLIM_INFINITY))
+        try:
+            with Session(model, residency="direct", ram_budget=1 << 40, stream_bytes=1 << 40) as session:
+                assert (session.decode([1, 2]) == expected).all()
+        except MemoryExhaustedError as error:
+            assert str(error), error
+            refused += 1
+        resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        assert len(os.listdir("/proc/self/fd")) == files
+    print(refused)
+"""
+
+
+def test_a_limit_of_memory_is_a_sentence(path: Path) -> None:
+    """Whatever allocation meets it: refused, with nothing left behind."""
+    done = subprocess.run(
+        [sys.executable, "-c", LIMITED, str(path)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) > 0
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="needs /proc/self/smaps")
+def test_children_do_not_share_what_the_device_writes_to(model: Model) -> None:
+    """Else, before Linux 6.5, a page copied for the parent during a read may keep its old bytes."""
+
+    def kept() -> int:
+        lines = Path("/proc/self/smaps").read_text().splitlines()
+        return sum(line.startswith("VmFlags:") and " dc" in line for line in lines)
+
+    before = kept()
+    with direct(model, stream_bytes=1 << 24):
+        assert kept() == before + 2
+    assert kept() == before

@@ -173,6 +173,14 @@ def test_the_ring_counts_towards_the_budget(model: Model) -> None:
         streamed(model, 4 * needed, ram_budget=needed)
 
 
+def test_no_more_memory_is_taken_than_is_of_use(model: Model) -> None:
+    with Session(model, residency="direct") as copied, streamed(model, 1 << 40) as session:
+        largest = max(tensor.bytes for tensor in model.tensors if tensor.expert is None) + 2 * PAGE_BYTES
+        assert session.memory_bytes()[1] <= copied.memory_bytes()[1] + 65 * largest + 2 * MIB
+    expected = State(model, prompt_of(model, 5))
+    State(model, prompt_of(model, 5), residency="direct", stream_bytes=1 << 40).assert_equal(expected)
+
+
 def test_a_session_without_it_streams_nothing(model: Model) -> None:
     for residency in ("mmap", "copy"):
         with Session(model, residency=residency, stream_bytes=MIB) as session:
