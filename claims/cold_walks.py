@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import Final
@@ -29,7 +29,7 @@ from harness.memory_limit import MemoryGroup, MemoryLimitError, memory_limit
 from harness.paired import Arm, run_pairs
 from harness.readahead import ReadAheadError, read_ahead
 from harness.reductions import Reduction
-from harness.rounds import Figure, Sample, Side, Timed
+from harness.rounds import Figure, Sample, Side, Timed, views
 from harness.statistics import MIN_ROUNDS
 from harness.verdict import NotMeasurable
 
@@ -230,10 +230,9 @@ def timed(
             )
     except _IMPOSSIBLE as error:
         return {label: NotMeasurable(str(error)) for label in labels.values()}
-    return {
-        label: replace(rounds, figure=Figure(Side(layout, "bandwidth"), Side(LAYER, "bandwidth")))
-        for layout, label in labels.items()
-    }
+    base = Side(LAYER, "bandwidth")
+    chosen = {label: Figure(Side(layout, "bandwidth"), base) for layout, label in labels.items()}
+    return dict(views(rounds, check_id, chosen))
 
 
 def _arm(files: Layouts, condition: Condition, held: Setting, layout: str) -> Arm:

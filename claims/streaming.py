@@ -16,7 +16,7 @@ from engine.model import Model
 from engine.probes import MIB
 from engine.session import Session
 from harness.paired import Arm, run_pairs
-from harness.rounds import Figure, Sample, Side, Timed, weight_bytes
+from harness.rounds import Figure, Sample, Side, Timed, views, weight_bytes
 from harness.statistics import MIN_ROUNDS
 from harness.verdict import NotMeasurable
 
@@ -97,10 +97,8 @@ def streamed(files: Layouts, bench: Bench, threads: int, check_id: str) -> dict[
             )
     except CflowError as error:
         return dict.fromkeys(STAGED, NotMeasurable(str(error)))
-    return {
-        layout: replace(rounds, figure=Figure(Side(layout, "speed"), Side(LAYER, "speed")))
-        for layout in STAGED
-    }
+    chosen = {layout: Figure(Side(layout, "speed"), Side(LAYER, "speed")) for layout in STAGED}
+    return dict(views(rounds, check_id, chosen))
 
 
 def _opened(stack: ExitStack, path: Path) -> Model:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,7 +18,7 @@ from harness.cachestate import CacheStateError
 from harness.evidence import Evidence, Kernel
 from harness.paired import run_pairs
 from harness.reductions import Reduction
-from harness.rounds import Figure, RoundsOf, Side, Timed
+from harness.rounds import Figure, Side, Timed, views
 from harness.statistics import MIN_ROUNDS
 from harness.verdict import NotMeasurable
 
@@ -84,13 +83,7 @@ def test_ways(measure: Measure, claims_run: ClaimsRun) -> None:
         found = timed()
         if isinstance(found, NotMeasurable):
             return dict.fromkeys(others, found)
-        return {
-            name: replace(
-                found,
-                figure=Figure(Side(name, "speed"), Side(WAYS[0].name, "speed")),
-                rounds_of=None if name == others[0] else RoundsOf("7.ways", others[0]),
-            )
-            for name in others
-        }
+        base = Side(WAYS[0].name, "speed")
+        return views(found, "7.ways", {name: Figure(Side(name, "speed"), base) for name in others})
 
     measure(produce, limits=WAYS_LIMITS)

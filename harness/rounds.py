@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
 from harness.errors import EvidenceError
@@ -335,3 +335,14 @@ class Timed:
             "rounds": [one.to_json() for one in self.rounds],
             "roof": None if self.roof is None else self.roof.to_json(),
         }
+
+
+def views(timed: Timed, check: str, chosen: Mapping[str, Figure]) -> dict[str, Timed]:
+    """Figures of one paired run for cells of one check, by label: the first holds the rounds, the others
+    name it. The same rounds stored twice would be two runs at one time.
+    """
+    first = next(iter(chosen))
+    return {
+        label: replace(timed, figure=figure, rounds_of=None if label == first else RoundsOf(check, first))
+        for label, figure in chosen.items()
+    }

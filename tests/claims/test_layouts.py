@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,19 +14,24 @@ from hypothesis import HealthCheck, given, settings
 from claims import cold_walks
 from claims.cold_walks import GRID, Condition, counted, fewer_bytes, setting, take, timed
 from claims.layouts import COPY, EVERY, KIND, LAYER, LAYOUTS, PARTS, PHASE, ROUTED, Layouts, layouts
+from claims.run import REGISTRY_PATH
 from engine import probes
 from engine.enums import Order, Role, WalkWay
 from engine.geometry import Geometry
 from engine.model import Model
 from harness.cachestate import CacheStateError, evict
+from harness.check import check
 from harness.evidence import Kernel
 from harness.memory_limit import MemoryLimitError, memory_limit
 from harness.readahead import ReadAheadError
 from harness.reductions import Reduction
+from harness.registry import load_registry
+from harness.results import Recorder, RunInfo
 from harness.rounds import Timed
 from harness.verdict import NotMeasurable
 from tests.claims.fake_bench import FakeBench
 from tests.engine.models import geometries
+from tests.harness.make_sample import MACHINE
 
 SMALL = replace(Geometry.named("tiny_arch2_4_combined"), d_model=320, heads=5, kv_heads=5, head_dim=64)
 DIRECT = Condition(ROUTED, WalkWay.DIRECT, None, False)
@@ -149,6 +156,18 @@ def test_timed_cells_share_their_rounds(cold: Layouts) -> None:
     control = next(arm for arm in phase.arms if arm.control_of)
     assert (control.control_of, COPY in control.description) == (LAYER, True)
     assert all(sample.sample.resident == 0.0 for one in phase.rounds for sample in one.samples.values())
+
+
+def test_the_second_opinion_accepts_rounds_of_two_layouts(cold: Layouts, tmp_path: Path) -> None:
+    registry = load_registry(REGISTRY_PATH)
+    info = RunInfo("quick", {"only": ["8.time"]}, None, None, "pytest")
+    recorder = Recorder.open(tmp_path / "run", registry, info, {}, MACHINE)
+    started_ns = time.monotonic_ns()
+    cells = timed(cold, DIRECT, FakeBench(1, 1), "8.time")  # type: ignore[arg-type]
+    others = {cell.label: NotMeasurable("left out") for cell in registry.check("8.time").cells}
+    recorder.add("8.time", {**others, **cells}, started_ns=started_ns, command="pytest")
+    recorder.close()
+    assert check(tmp_path / "run")["problems"] == []
 
 
 def test_orders_have_their_names() -> None:
