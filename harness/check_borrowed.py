@@ -31,5 +31,7 @@ def borrow_rounds(data: dict[str, Any]) -> Iterator[tuple[str, str]]:
                 yield borrower["id"], f"cell {cell['label']!r}: the {place} are not in this file"
             elif lender["seq"] > borrower["seq"]:
                 yield borrower["id"], f"cell {cell['label']!r}: the {place} were recorded after it"
+            elif cell["evidence"]["inputs"] != own["inputs"]:
+                yield borrower["id"], f"cell {cell['label']!r}: the {place} were measured with other inputs"
             else:
                 cell["evidence"].update({key: own[key] for key in _LENT})

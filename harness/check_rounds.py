@@ -330,7 +330,11 @@ def _positive_doubts(
         return []
     name, margin = positive
     reference = evidence["figure"]["reference"]
-    if not isinstance(reference, Mapping) or all(arm["name"] != name for arm in evidence["arms"]):
+    if (
+        not isinstance(reference, Mapping)
+        or "arm" not in reference
+        or all(arm["name"] != name for arm in evidence["arms"])
+    ):
         return ["no positive control"]
     pairs = [(one["samples"][reference["arm"]], one["samples"][name]) for one in valid]
     interval = _interval([math.log(_measure(x, "time") / _measure(y, "time")) for x, y in pairs], alpha)

@@ -42,6 +42,11 @@ class Arm:
     resident: tuple[float, float] | None = None
 
 
+def alike(arms: Sequence[Arm]) -> list[Arm]:
+    """The same arms, all of which must give the output of the first: a wrong one may repeat itself."""
+    return [replace(arm, expected_digest=arms[0].expected_digest) for arm in arms]
+
+
 @dataclass(frozen=True)
 class Probes:
     """What is read beside the arms; replaced in tests.

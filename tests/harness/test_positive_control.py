@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from harness.check_rounds import timed_finding
@@ -9,7 +11,7 @@ from harness.errors import RegistryError
 from harness.kinds import INCONCLUSIVE, SUPPORTED, Verdict
 from harness.paired import run_pairs
 from harness.registry import Check, parse_registry
-from harness.rounds import Figure, Side, Timed
+from harness.rounds import Figure, Paths, Side, Timed
 from harness.verdict import judge_check
 from tests.harness.fake import FakeMachine
 from tests.harness.make_sample import SAMPLE_DIR
@@ -61,7 +63,13 @@ def test_a_control_that_does_not_gain_decides_nothing(check: Check, gain: float)
     assert doubts == ("early does not gain",)
 
 
-@pytest.mark.parametrize("timed", [measured(1.2, helper="other"), measured(1.2, reference=False)])
+MODEL = Paths(Side("off", "time"), Side("early", "time"), ((1.0, 0.0),))
+AGAINST_A_MODEL = replace(measured(1.2), figure=Figure(Side("hint", "time"), MODEL))
+
+
+@pytest.mark.parametrize(
+    "timed", [measured(1.2, helper="other"), measured(1.2, reference=False), AGAINST_A_MODEL]
+)
 def test_no_control_decides_nothing(check: Check, timed: Timed) -> None:
     verdict, reason, doubts = both(check, timed)
     assert (verdict, doubts) == (INCONCLUSIVE, ("no positive control",))
