@@ -13,7 +13,7 @@ from claims.timing import open_bench, progress_line
 from engine.enums import Prefetch, Type
 from engine.kernels import Kernel, tiles_bytes
 from engine.probes import READ_STREAMS, Arena
-from harness.paired import run_pairs
+from harness.paired import alike, run_pairs
 from harness.rounds import Figure, Side, Timed
 from harness.statistics import MIN_ROUNDS, sign_interval
 from harness.verdict import NotMeasurable
@@ -80,7 +80,7 @@ def map_cell(
                 )
             )
         return run_pairs(
-            arms,
+            alike(arms),
             Figure(Side(arm_name(Prefetch.T0, 4096), "speed"), Side(OFF, "speed")),
             bench.probes(),
             control_of=OFF,

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Final
 
 from claims.experts import ExpertBank
-from claims.overlap import COLD, START, empty_bank
+from claims.overlap import COLD, START, empty_bank, refused
 from claims.timing import digest, longest_wait_ns
-from engine.enums import Advice
+from engine.enums import Advice, Option, Residency
 from engine.model import Model
 from engine.session import OptionValue, Session
-from harness.cachestate import residency
+from harness.cachestate import CacheStateError, residency
 from harness.paired import Arm
 from harness.rounds import STREAM_BYTE_COUNTERS, Sample, weight_bytes
 
@@ -46,12 +46,16 @@ WAYS: Final = (
 def cold_session(path: Path, way: Way, threads: int, tokens: int) -> Iterator[tuple[Session, float]]:
     """A new session with all weights but the experts in memory: it, and the bank's share in the page cache.
 
-    Raises CacheStateError when the bank cannot be evicted.
+    Raises CacheStateError when the bank cannot be evicted, or reads that should pass the page cache do not.
     """
     with (
         Model(path) as model,
         Session(model, threads=threads, context=tokens, prompt_batch=1, **way.options) as session,
     ):
+        if session.option(Option.RESIDENCY) == Residency.DIRECT and "read_path" not in way.options:
+            reason = refused(session)
+            if reason is not None:
+                raise CacheStateError(reason.reason)
         model.advise(way.advice)
         offset = ExpertBank(model).offset
         empty_bank(path, offset)

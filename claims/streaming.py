@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from claims.layouts import COPY, IDS, LAYER, STAGED, Layouts
+from claims.overlap import refused
 from claims.run import SEED
 from claims.timing import Bench, digest, longest_wait_ns, progress_line
 from engine.enums import Option, Reader, ReadPath
@@ -15,7 +15,7 @@ from engine.errors import CflowError
 from engine.model import Model
 from engine.probes import MIB
 from engine.session import Session
-from harness.paired import Arm, run_pairs
+from harness.paired import Arm, alike, run_pairs
 from harness.rounds import Figure, Sample, Side, Timed, views, weight_bytes
 from harness.statistics import MIN_ROUNDS
 from harness.verdict import NotMeasurable
@@ -72,10 +72,13 @@ def streamed(files: Layouts, bench: Bench, threads: int, check_id: str) -> dict[
                 layout: opened.enter_context(_session(_opened(opened, path), ring_bytes, threads))
                 for layout, path in files.files.items()
             }
-            arms = {layout: _arm(layout, session) for layout, session in sessions.items()}
-            expected = arms[LAYER].expected_digest  # the same weights in every file
-            arms = {layout: replace(arm, expected_digest=expected) for layout, arm in arms.items()}
             one = sessions[LAYER]
+            reason = refused(one)
+            if reason is not None:
+                return dict.fromkeys(STAGED, reason)
+            # The same weights in every file.
+            made = alike([_arm(layout, sessions[layout]) for layout in (LAYER, COPY, *STAGED)])
+            arms = {arm.name: arm for arm in made}
             rounds = run_pairs(
                 [arms[LAYER], *(arms[layout] for layout in STAGED)],
                 Figure(Side(STAGED[0], "speed"), Side(LAYER, "speed")),

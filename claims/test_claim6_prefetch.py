@@ -25,6 +25,7 @@ from claims.hints import (
 )
 from claims.kernel_cases import best_q8_kernel
 from claims.models import synthetic
+from claims.overlap import refused
 from claims.run import SEED, ClaimsRun, Found
 from claims.timing import open_bench, progress_line, thread_cells, timed_cells
 from engine.enums import Advice, Ahead
@@ -36,7 +37,7 @@ from engine.session import OptionValue, Session
 from harness.cachestate import CacheStateError
 from harness.evidence import Counted, Derived, Evidence, Kernel
 from harness.machine import last_level_cache_bytes
-from harness.paired import run_pairs
+from harness.paired import alike, run_pairs
 from harness.reductions import Reduction
 from harness.rounds import Figure, Side, Timed
 from harness.statistics import DEFAULT_ROUNDS, MIN_ROUNDS
@@ -185,14 +186,19 @@ def test_time_of_direct_reads(measure: Measure, claims_run: ClaimsRun) -> None:
             Session(model, expert_reads="sync", prefetch_hint="t0", **options) as on,
             Session(model, expert_reads="staged", **options) as early,
         ):
+            reason = refused(off)
+            if reason is not None:
+                return reason
             return run_pairs(
-                [
-                    stored_arm("off", off, 11, SHORT_TOKENS, "no hint"),
-                    stored_arm("T0", on, 11, SHORT_TOKENS, "PREFETCHT0 4 KiB ahead in every kernel"),
-                    stored_arm(
-                        "staged", early, 11, SHORT_TOKENS, "no hint, each read begun when it is known"
-                    ),
-                ],
+                alike(
+                    [
+                        stored_arm("off", off, 11, SHORT_TOKENS, "no hint"),
+                        stored_arm("T0", on, 11, SHORT_TOKENS, "PREFETCHT0 4 KiB ahead in every kernel"),
+                        stored_arm(
+                            "staged", early, 11, SHORT_TOKENS, "no hint, each read begun when it is known"
+                        ),
+                    ]
+                ),
                 Figure(Side("T0", "speed"), Side("off", "speed")),
                 bench.probes(),
                 control_of="off",
@@ -223,10 +229,12 @@ def test_time_over_a_cold_mapping(measure: Measure, claims_run: ClaimsRun) -> No
         try:
             with open_bench(1) as bench:
                 return run_pairs(
-                    [
-                        walk_arm(path, HINTED_OFFSET, size, block, advice, ahead)
-                        for ahead in (Ahead.NONE, Ahead.T0, Ahead.WILLNEED)
-                    ],
+                    alike(
+                        [
+                            walk_arm(path, HINTED_OFFSET, size, block, advice, ahead)
+                            for ahead in (Ahead.NONE, Ahead.T0, Ahead.WILLNEED)
+                        ]
+                    ),
                     Figure(Side("T0", "speed"), Side("NONE", "speed")),
                     bench.probes(),
                     control_of="NONE",
@@ -290,7 +298,7 @@ def test_time_of_walking_the_experts(measure: Measure, claims_run: ClaimsRun) ->
                 decode_arm("hints", on, path, 11, tokens, f"{which}, every {stride} bytes"),
             ]
             return run_pairs(
-                arms,
+                alike(arms),
                 Figure(Side("hints", "speed"), Side("off", "speed")),
                 bench.probes(),
                 control_of="off",

@@ -16,7 +16,7 @@ from claims.run import SEED, ClaimsRun
 from claims.timing import open_bench, progress_line
 from harness.cachestate import CacheStateError
 from harness.evidence import Evidence, Kernel
-from harness.paired import run_pairs
+from harness.paired import alike, run_pairs
 from harness.reductions import Reduction
 from harness.rounds import Figure, Side, Timed, views
 from harness.statistics import MIN_ROUNDS
@@ -66,7 +66,7 @@ def test_ways(measure: Measure, claims_run: ClaimsRun) -> None:
         try:
             with open_bench(threads) as bench:
                 return run_pairs(
-                    [way_arm(path, way, threads, WAYS_TOKENS) for way in WAYS],
+                    alike([way_arm(path, way, threads, WAYS_TOKENS) for way in WAYS]),
                     Figure(Side(WAYS[1].name, "speed"), Side(WAYS[0].name, "speed")),
                     bench.probes(),
                     control_of=WAYS[0].name,
