@@ -7,12 +7,12 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from claims import walk_child
 from claims.layouts import COPY, LAYER, LAYOUTS, PARTS, PHASE, STAGED, Layouts, Walk
@@ -32,6 +32,10 @@ from harness.reductions import Reduction
 from harness.rounds import Figure, Sample, Side, Timed, views
 from harness.statistics import MIN_ROUNDS
 from harness.verdict import NotMeasurable
+
+Files = Callable[[str], "Layouts | NotMeasurable"]
+"""The files of a size, or why they cannot be had."""
+Found = TypeVar("Found", Kernel, Timed)
 
 READ_AHEADS: Final[Mapping[str, int]] = {"128 KiB": 128, "8 MiB": 8192}
 RAM_SHARE: Final = 4
@@ -82,7 +86,7 @@ class Taken:
 class Setting:
     """What holds while a condition is measured."""
 
-    read_ahead_kib: int
+    read_ahead_kib: int | None
     group: MemoryGroup | None
 
     def inputs(self, files: Layouts, condition: Condition) -> dict[str, int | str | None]:
@@ -92,7 +96,7 @@ class Setting:
         return {
             "model": files.geometry,
             "file_bytes": files.file_bytes,
-            "read_ahead_kb": self.read_ahead_kib if condition.kib is not None else None,
+            "read_ahead_kb": self.read_ahead_kib,
             "memory_limit_bytes": None if self.group is None else self.group.limit_bytes,
             "threads": 1,
             "request_bytes": probes.MIB if condition.way is not WalkWay.MMAP else None,
@@ -103,19 +107,31 @@ class Setting:
 
 @contextmanager
 def setting(files: Layouts, condition: Condition) -> Iterator[Setting]:
-    """Sets readahead and memory limit, and takes both back. Raises ReadAheadError and MemoryLimitError."""
+    """Sets readahead and memory limit, and takes both back. Raises ReadAheadError and MemoryLimitError, but
+    not for a condition that has neither.
+    """
+    folder = files.files[LAYER].parent
+    ahead = nullcontext() if condition.kib is None else read_ahead(folder, condition.kib)
     limited = memory_limit(files.file_bytes // RAM_SHARE) if condition.little_ram else nullcontext()
-    with read_ahead(files.files[LAYER].parent, condition.kib) as holds, limited as group:
+    with ahead as holds, limited as group:
         yield Setting(holds, group)
 
 
 def take(walk: Walk, condition: Condition, group: MemoryGroup | None) -> Taken:
-    """One walk from a cold page cache. Raises CacheStateError when it is not cold, UnsupportedError without
-    O_DIRECT.
+    """One walk from a cold page cache. Raises CacheStateError when it is not cold, or nothing comes from
+    storage; UnsupportedError without O_DIRECT.
     """
     share = _emptied(walk.path)
     if group is not None:
-        return _in_child(walk, condition, group, share)
+        taken = _in_child(walk, condition, group, share)
+    else:
+        taken = _in_process(walk, condition, share)
+    if taken.device_bytes == 0:
+        raise CacheStateError("nothing came from storage as the kernel counts it: FUSE, or a network?")
+    return taken
+
+
+def _in_process(walk: Walk, condition: Condition, share: float) -> Taken:
     delay, before = run_delay_ns(), process_io()
     walked = probes.walk(walk.path, condition.way, walk.ranges)
     after = process_io()
@@ -174,8 +190,6 @@ def _counted(files: Layouts, condition: Condition, held: Setting, layout: str) -
     taken = take(walk, condition, held.group)
     if taken.digest != walk.digest:
         return NotMeasurable("the walk has read other bytes than the token uses")
-    if taken.device_bytes == 0:
-        return NotMeasurable("nothing came from storage as the kernel counts it: tmpfs or FUSE?")
     return Kernel(
         method="/proc/self/io around one walk in the order of use over a file evicted before",
         inputs={**held.inputs(files, condition), "ranges": len(walk.ranges)},
@@ -251,3 +265,26 @@ def _arm(files: Layouts, condition: Condition, held: Setting, layout: str) -> Ar
 
     description = f"{condition.label}, {len(walk.ranges)} ranges in the order of use"
     return Arm(layout, run, f"{walk.digest:016x}", description, resident=(0.0, 0.0))
+
+
+def all_conditions(
+    files: Files,
+    size: str,
+    conditions: Sequence[Condition],
+    shown: Sequence[str],
+    one: Callable[[Layouts, Condition], Mapping[str, Found | NotMeasurable]],
+) -> dict[str, Found | NotMeasurable]:
+    """The cells of all conditions, or why the files of that size cannot be had; the first condition that
+    Ctrl-C cuts short is the last.
+    """
+    found = files(size)
+    if isinstance(found, NotMeasurable):
+        return {f"{each.label}: {layout}": found for each in conditions for layout in shown}
+    cells: dict[str, Found | NotMeasurable] = {}
+    for condition in conditions:
+        if any(isinstance(cell, Timed) and cell.interrupted for cell in cells.values()):
+            reason = NotMeasurable("the run was interrupted before this row")
+            cells |= {f"{condition.label}: {layout}": reason for layout in shown}
+        else:
+            cells |= one(found, condition)
+    return cells

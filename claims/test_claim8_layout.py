@@ -5,11 +5,10 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from typing import TypeVar
 
 import pytest
 
-from claims.cold_walks import GRID, Condition, counted, fewer_bytes, timed
+from claims.cold_walks import GRID, Condition, Files, all_conditions, counted, fewer_bytes, timed
 from claims.conftest import Measure
 from claims.layouts import COPY, LAYER, LAYOUTS, PARTS, STAGED, Layouts, layouts
 from claims.run import ClaimsRun
@@ -21,7 +20,6 @@ from engine.errors import FileError, UnsupportedError
 from engine.geometry import Geometry
 from harness.evidence import Counted, Evidence, Kernel
 from harness.reductions import Reduction
-from harness.rounds import Timed
 from harness.verdict import NotMeasurable
 
 SMALL, LARGER = "64 MB", "larger file"
@@ -43,10 +41,8 @@ FIRST_TIMED = (
 )
 """What is timed in a first look: whole and routed, each way that differs in what it reads."""
 
-Files = Callable[[str], "Layouts | NotMeasurable"]
 Cells = Mapping[str, Evidence | NotMeasurable]
 Fetched = Callable[[str], Mapping[str, Kernel | NotMeasurable]]
-Found = TypeVar("Found", Kernel, Timed)
 
 
 @pytest.fixture(scope="module")
@@ -132,28 +128,11 @@ def test_walk(measure: Measure, files: Files) -> None:
 # ---- what is read ----
 
 
-def _all(
-    files: Files,
-    size: str,
-    conditions: Sequence[Condition],
-    shown: Sequence[str],
-    one: Callable[[Layouts, Condition], Mapping[str, Found | NotMeasurable]],
-) -> dict[str, Found | NotMeasurable]:
-    """The cells of all conditions, or why the files of that size cannot be had."""
-    found = files(size)
-    if isinstance(found, NotMeasurable):
-        return {f"{each.label}: {layout}": found for each in conditions for layout in shown}
-    cells: dict[str, Found | NotMeasurable] = {}
-    for condition in conditions:
-        cells |= one(found, condition)
-    return cells
-
-
 @pytest.fixture(scope="module")
 def fetched(files: Files) -> Fetched:
     """What every layout of a size fetches under every condition, counted once for the checks that show it."""
     shown = [layout for layout in LAYOUTS if layout != COPY]
-    return functools.cache(lambda size: _all(files, size, GRID, shown, counted))
+    return functools.cache(lambda size: all_conditions(files, size, GRID, shown, counted))
 
 
 @pytest.mark.check("8.bytes")
@@ -186,7 +165,7 @@ TIME_LIMITS = (
 def _timed(measure: Measure, files: Files, check_id: str, size: str, conditions: Sequence[Condition]) -> None:
     def produce() -> Cells:
         with open_bench(1) as bench:
-            return _all(
+            return all_conditions(
                 files, size, conditions, STAGED, lambda found, each: timed(found, each, bench, check_id)
             )
 

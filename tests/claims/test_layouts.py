@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from claims import cold_walks
-from claims.cold_walks import GRID, Condition, counted, fewer_bytes, setting, take, timed
+from claims.cold_walks import GRID, Condition, all_conditions, counted, fewer_bytes, setting, take, timed
 from claims.layouts import COPY, EVERY, KIND, LAYER, LAYOUTS, PARTS, PHASE, ROUTED, Layouts, layouts
 from claims.run import REGISTRY_PATH
 from engine import probes
@@ -21,13 +21,14 @@ from engine.geometry import Geometry
 from engine.model import Model
 from harness.cachestate import CacheStateError, evict
 from harness.check import check
+from harness.counters import ProcessIo
 from harness.evidence import Kernel
 from harness.memory_limit import MemoryLimitError, memory_limit
 from harness.readahead import ReadAheadError
 from harness.reductions import Reduction
 from harness.registry import load_registry
 from harness.results import Recorder, RunInfo
-from harness.rounds import Timed
+from harness.rounds import Figure, Side, Timed
 from harness.verdict import NotMeasurable
 from tests.claims.fake_bench import FakeBench
 from tests.engine.models import geometries
@@ -129,6 +130,41 @@ def test_a_file_that_does_not_leave_memory_is_refused(
         model.verify()
         with pytest.raises(CacheStateError, match="still resident"):
             take(found.walks[ROUTED, LAYER], DIRECT, None)
+
+
+def test_walks_that_storage_knows_nothing_of_are_not_measurable(
+    cold: Layouts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cold_walks, "process_io", lambda: ProcessIo(0, 0, 0))
+    count = list(counted(cold, DIRECT).values())
+    took = list(timed(cold, DIRECT, FakeBench(1, 1), "8.time").values())  # type: ignore[arg-type]
+    assert len(count) == 3 and len(took) == 2
+    for cell in (*count, *took):
+        assert isinstance(cell, NotMeasurable) and "nothing came from storage" in cell.reason
+
+
+def test_direct_reads_need_no_readahead_to_be_known(cold: Layouts, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise ReadAheadError("lies on no block device")
+
+    monkeypatch.setattr(cold_walks, "read_ahead", refuse)
+    assert all(isinstance(cell, Kernel) for cell in counted(cold, DIRECT).values())
+    cells = counted(cold, Condition(ROUTED, WalkWay.MMAP, 128, False))
+    assert all(cell == NotMeasurable("lies on no block device") for cell in cells.values())
+
+
+def test_ctrl_c_leaves_out_the_conditions_that_follow(found: Layouts) -> None:
+    seen: list[Condition] = []
+
+    def one(_: Layouts, condition: Condition) -> dict[str, Timed | NotMeasurable]:
+        seen.append(condition)
+        side = Side(LAYER, "bandwidth")
+        cell = Timed(Figure(side, side), 1, 12, len(seen) == 2, (), ())
+        return {f"{condition.label}: {layout}": cell for layout in (PHASE, KIND)}
+
+    cells = all_conditions(lambda _: found, "64 MB", GRID[:4], (PHASE, KIND), one)
+    assert seen == list(GRID[:2])
+    assert cells[f"{GRID[3].label}: {KIND}"] == NotMeasurable("the run was interrupted before this row")
 
 
 def test_little_ram_is_another_process(cold: Layouts) -> None:
