@@ -34,12 +34,14 @@ from engine.session import OptionValue, Piece, Session
 from harness.cachestate import CacheStateError
 from harness.paired import run_pairs
 from harness.rounds import Figure, Paths, RoundsOf, Side, Timed
-from harness.statistics import MIN_ROUNDS
+from harness.statistics import MIN_ROUNDS, figures, median
 from harness.verdict import NotMeasurable
 
 STORAGE: Final = "O_DIRECT; the experts are not in the page cache of this system, its host may cache them"
 COMPUTING: Final = Side(STAGED, "computing")
 READING: Final = Side(READ, "time")
+REACHED_SHARE: Final = 0.9
+"""Of an emulated rate: what reading alone must reach."""
 TARGET_NS: Final = {"quick": 20_000_000, "full": 100_000_000, "paper": 200_000_000}
 """Time of the staged tokens of a sample, by profile. Short, because a round in which the host steals one tick
 of the processor is void, and it works for the disk on stolen time.
@@ -63,6 +65,17 @@ class Cell:
         return f"{tier(self.rate)}, C/IO near {self.aim:g}, {threads}{delay}"
 
 
+@dataclass(frozen=True)
+class Wash:
+    """One thread, where one of computing and reading is next to nothing. scalar: computing with the scalar
+    kernels takes nearly all the time, else reading.
+    """
+
+    label: str
+    rate: int
+    scalar: bool
+
+
 def tier(rate: int) -> str:
     """A rate in words."""
     return f"{rate / 1e6:,.0f} MB/s emulated" if rate else "native"
@@ -79,6 +92,10 @@ EMULATED: Final = (
     Cell(_2000, 4, True),
 )
 NATIVE: Final = (Cell(0, 1, True), Cell(0, 1, False), Cell(0, 4, True))
+WASHES: Final = (
+    Wash("50 MB/s emulated, C/IO near 0.02", 50_000_000, False),
+    Wash("at most 2,000 MB/s (emulated), scalar kernels, C/IO near 50", _2000, True),
+)
 DELAYS: Final = tuple(Cell(_500, 1, True, delay) for delay in (0, 1, 2, 3))
 
 
@@ -104,7 +121,7 @@ class Grid:
         self._roofs: dict[int, float] = {}
         self._native: float | None = None
 
-    def cell(self, cell: Cell, check: str) -> Measured:
+    def cell(self, cell: Cell | Wash, check: str) -> Measured:
         """The cell, measured now unless an earlier check of this session has, and stored its rounds.
 
         check: the one that asks. Rounds count with the check in whose time they ran, or not at all.
@@ -113,12 +130,14 @@ class Grid:
         if kept is None or (isinstance(kept.found, Timed) and kept.owner is None and kept.check != check):
             try:
                 found, schedule = self._measure(cell, check)
+                if isinstance(cell, Cell):  # reading that takes next to nothing may miss its rate
+                    found = too_slow(found, cell.rate) or found
             except CacheStateError as error:
                 found, schedule = NotMeasurable(str(error)), ()
             kept = self._kept[cell.label] = Measured(found, schedule, check)
         return kept
 
-    def view(self, cell: Cell, check: str, label: str, figure: Figure) -> Timed | NotMeasurable:
+    def view(self, cell: Cell | Wash, check: str, label: str, figure: Figure) -> Timed | NotMeasurable:
         """A figure of the rounds of a cell, for the cell `label` of a check."""
         measured = self.cell(cell, check)
         if isinstance(measured.found, NotMeasurable):
@@ -127,7 +146,9 @@ class Grid:
             self._kept[cell.label] = replace(measured, owner=RoundsOf(check, label))
         return replace(measured.found, figure=figure, rounds_of=measured.owner)
 
-    def _measure(self, cell: Cell, check: str) -> tuple[Timed | NotMeasurable, Sequence[Piece]]:
+    def _measure(self, cell: Cell | Wash, check: str) -> tuple[Timed | NotMeasurable, Sequence[Piece]]:
+        if isinstance(cell, Wash):
+            return self._wash(cell, check), ()
         threads = 1 if cell.one else self._run.threads
         width = WIDTHS[self._run.profile]
         rate = cell.rate or self._native_rate()
@@ -156,31 +177,28 @@ class Grid:
             )
             return timed, staging.staged.schedule()
 
-    def wash(self, check: str, label: str, rate: int, scalar: bool) -> Timed | NotMeasurable:
-        """Sync over staged where computing (small shape) or reading (scalar kernels) is next to nothing."""
-        shape, width = (named("overlap-e"), WIDTHS[self._run.profile]) if scalar else (SMALL, SMALL_WIDTH)
-        options: dict[str, OptionValue] = {"threads": 1, "read_rate": rate, "context": CONTEXT}
-        if scalar:
+    def _wash(self, cell: Wash, check: str) -> Timed | NotMeasurable:
+        width = WIDTHS[self._run.profile] if cell.scalar else SMALL_WIDTH
+        shape = named("overlap-e") if cell.scalar else SMALL
+        options: dict[str, OptionValue] = {"threads": 1, "read_rate": cell.rate, "context": CONTEXT}
+        if cell.scalar:
             options["isa"] = Isa.SCALAR.name.lower()
-        try:
-            with open_bench(1) as bench, open_staging(self._model(shape, width), options) as staging:
-                reason = refused(staging.staged)
-                if reason is not None:
-                    return reason
-                tokens = tokens_for(staging.staged, TARGET_NS[self._run.profile], CONTEXT)
-                course = follow(staging.compute, tokens)
-                return run_pairs(
-                    [arm for arm in arms(staging, course) if arm.name != COMPUTE],
-                    Figure(Side(SYNC, "time"), Side(STAGED, "time")),
-                    bench.probes(),
-                    control_of=STAGED,
-                    seed=SEED,
-                    rounds=MIN_ROUNDS,
-                    inputs=inputs(staging, course, rate),
-                    progress=progress_line(f"{check}, {label}"),
-                )
-        except CacheStateError as error:
-            return NotMeasurable(str(error))
+        with open_bench(1) as bench, open_staging(self._model(shape, width), options) as staging:
+            reason = refused(staging.staged)
+            if reason is not None:
+                return reason
+            tokens = tokens_for(staging.staged, TARGET_NS[self._run.profile], CONTEXT)
+            course = follow(staging.compute, tokens)
+            return run_pairs(
+                [arm for arm in arms(staging, course) if arm.name != COMPUTE],
+                Figure(Side(SYNC, "time"), Side(STAGED, "time")),
+                bench.probes(),
+                control_of=STAGED,
+                seed=SEED,
+                rounds=MIN_ROUNDS,
+                inputs=inputs(staging, course, cell.rate),
+                progress=progress_line(f"{check}, {cell.label}"),
+            )
 
     def _model(self, shape: Shape, width: int) -> Path:
         return synthetic(self._run.cache, f"{shape.name}-{width}", shape.geometry(width))
@@ -200,6 +218,28 @@ class Grid:
                 routing = np.tile(np.arange(2, dtype=np.int32), (4, LAYERS, 1))
                 self._native = routed_bytes(model, routing) / session.read_experts(routing) * 1e9
         return self._native
+
+
+def computed_over_read(timed: Timed) -> float | None:
+    """Median C / IO of the valid rounds, None when there are none."""
+    values = figures(replace(timed, figure=Figure(COMPUTING, READING)))
+    return median(values) if values else None
+
+
+def too_slow(found: Timed | NotMeasurable, rate: int) -> NotMeasurable | None:
+    """Why rounds do not show the tier that they are named after, if they do not: no rate can be emulated that
+    the device itself does not reach. rate: bytes per second, 0 = native.
+    """
+    if isinstance(found, NotMeasurable) or found.interrupted or rate == 0:
+        return None
+    values = figures(replace(found, figure=Figure(Side(READ, "bandwidth"), None)))
+    reached = median(values) * 1e9 if values else float(rate)
+    if reached >= REACHED_SHARE * rate:
+        return None
+    return NotMeasurable(
+        f"reading alone reaches {reached / 1e6:,.0f} MB/s here: too little for {tier(rate)}, "
+        f"which takes {REACHED_SHARE:.0%} of it"
+    )
 
 
 def inputs(staging: Staging, course: Course, rate: int) -> Mapping[str, str | int]:

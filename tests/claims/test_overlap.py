@@ -26,12 +26,24 @@ from claims.overlap import (
     routed_bytes,
     tokens_for,
 )
-from claims.overlap_grid import DELAYS, EMULATED, NATIVE, Cell, Grid, inputs
+from claims.overlap_grid import (
+    DELAYS,
+    EMULATED,
+    NATIVE,
+    WASHES,
+    Cell,
+    Grid,
+    Wash,
+    computed_over_read,
+    inputs,
+    too_slow,
+)
 from claims.overlap_shapes import LAYERS, SMALL, SMALL_WIDTH
 from claims.run import REGISTRY_PATH, ClaimsRun
 from engine.model import Model
 from engine.session import Session
 from harness.cachestate import CacheStateError, residency
+from harness.paired import Probes, run_pairs
 from harness.registry import load_registry
 from harness.rounds import Figure, RoundsOf, Side, Timed
 from harness.verdict import NotMeasurable
@@ -138,7 +150,7 @@ class Counting(Grid):
         super().__init__(cast(ClaimsRun, SimpleNamespace(profile="quick", threads=2)))
         self.found, self.measured = found, 0
 
-    def _measure(self, cell: Cell, check: str) -> tuple[Timed | NotMeasurable, Any]:
+    def _measure(self, cell: Cell | Wash, check: str) -> tuple[Timed | NotMeasurable, Any]:
         self.measured += 1
         return self.found, ()
 
@@ -165,6 +177,28 @@ def test_rounds_that_no_record_holds_are_measured_again() -> None:
     assert (later.rounds_of, grid.measured) == (None, 2)
 
 
+def test_a_device_slower_than_the_tier_shows_no_tier(staging: Staging) -> None:
+    course = follow(staging.compute, 1)
+    timed = run_pairs(
+        arms(staging, course),
+        GAIN,
+        Probes(bandwidth=lambda: 1.0, steal=lambda: (0, 0), run_delay_ns=lambda: None),
+        control_of=STAGED,
+        seed=1,
+        rounds=4,
+    )
+    timed = dataclasses.replace(
+        timed, rounds=tuple(dataclasses.replace(one, void=()) for one in timed.rounds)
+    )
+    ratio = computed_over_read(timed)
+    assert ratio is not None and ratio > 0
+    assert too_slow(timed, 0) is too_slow(timed, 1000) is too_slow(NotMeasurable("no disk"), 10**15) is None
+    found = too_slow(timed, 10**15)
+    assert found is not None and "too little for 1,000,000,000 MB/s emulated" in found.reason
+    assert too_slow(dataclasses.replace(timed, interrupted=True), 10**15) is None
+    assert Counting(timed).view(Cell(10**15, 1, True), "7.a", "x", GAIN) == found
+
+
 def test_what_cannot_be_measured_is_tried_once() -> None:
     grid = Counting(NotMeasurable("no disk"))
     found = [grid.view(EMULATED[0], check, "x", GAIN) for check in ("7.a", "7.b")]
@@ -180,7 +214,10 @@ def test_labels_are_those_of_the_registry() -> None:
         if check.id.startswith("7.overlap")
     }
     assert declared["7.overlap_sync"] == declared["7.overlap_staged"] == emulated
-    for name in ("ratio", "speedup", "quotient", "quiet", "cpu"):
+    washes = [cell.label for cell in WASHES]
+    assert declared["7.overlap_wash"] == washes
+    assert declared["7.overlap_ratio"] == emulated + native + washes
+    for name in ("speedup", "quotient", "quiet", "cpu"):
         assert declared[f"7.overlap_{name}"] == emulated + native
     assert declared["7.overlap_schedule"][: len(emulated + native)] == emulated + native
     assert declared["7.overlap_delays"] == [f"expert_delay {cell.expert_delay}" for cell in DELAYS]
