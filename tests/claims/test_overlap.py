@@ -12,6 +12,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
+from claims import overlap_ways
 from claims.models import synthetic
 from claims.overlap import (
     COMPUTE,
@@ -222,3 +223,16 @@ def test_labels_are_those_of_the_registry() -> None:
     assert declared["7.overlap_schedule"][: len(emulated + native)] == emulated + native
     assert declared["7.overlap_delays"] == [f"expert_delay {cell.expert_delay}" for cell in DELAYS]
     assert np.unique(emulated + native).size == len(emulated + native)
+
+
+def test_direct_ways_that_go_through_a_cache_are_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(overlap_ways, "refused", lambda _: NotMeasurable("O_DIRECT is refused"))
+    ways = {way.name: way for way in overlap_ways.WAYS}
+    for name in ("direct, staged", "direct, sync"):
+        with (
+            pytest.raises(CacheStateError, match="O_DIRECT is refused"),
+            overlap_ways.cold_session(path, ways[name], 1, 1),
+        ):
+            raise AssertionError("opened")
+    with overlap_ways.cold_session(path, ways["buffered, staged"], 1, 1) as (session, _):
+        assert session.model.path == path

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.errors import EvidenceError
-from harness.paired import Arm, Probes, balanced_block, run_pairs
+from harness.paired import Arm, Probes, alike, balanced_block, run_pairs
 from harness.rounds import Figure, Sample, Side, Timed
 from tests.harness.fake import FakeMachine
 
@@ -261,3 +261,13 @@ def test_another_arm_may_stand_for_the_control() -> None:
     assert control.description == "copy of old, as old"
     for one in timed.rounds:
         assert one.samples["old (A/A)"].sample.ns > 1.2 * one.samples["old"].sample.ns
+
+
+def test_arms_that_must_agree_are_held_to_the_output_of_the_first() -> None:
+    machine = FakeMachine(1)
+    first, second = (
+        machine.arm("a", 1e6),
+        dataclasses.replace(machine.arm("b", 1e6), expected_digest="wrong, always"),
+    )
+    assert [arm.expected_digest for arm in alike([first, second])] == [first.expected_digest] * 2
+    assert [arm.name for arm in alike([first, second])] == ["a", "b"]
