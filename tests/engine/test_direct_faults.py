@@ -341,6 +341,7 @@ with Model(sys.argv[1]) as model:
 """
 
 
+@pytest.mark.no_sanitizer
 def test_a_limit_of_memory_is_a_sentence(path: Path) -> None:
     """Whatever allocation meets it: refused, with nothing left behind."""
     done = subprocess.run(

@@ -44,7 +44,8 @@ def has_io_uring(path: Path) -> bool:
 @pytest.fixture(autouse=True)
 def watchdog() -> Iterator[None]:
     """A hang ends the test run with the stacks of all threads, in place of holding it up."""
-    faulthandler.dump_traceback_later(HANG_S, exit=True)
+    # Not sys.stderr: pytest may hold something in its place that is no file.
+    faulthandler.dump_traceback_later(HANG_S, exit=True, file=2)
     yield
     faulthandler.cancel_dump_traceback_later()
 

@@ -69,7 +69,7 @@ def streamed_bytes(session: Session, model: Model) -> tuple[int, int]:
     places = {(tensor.role, tensor.block): tensor for tensor in model.tensors if tensor.expert is None}
     body = head = 0
     for piece in session.schedule():
-        block = None if piece.kind is PieceKind.HEAD else piece.layer % model.param(Param.BLOCKS)
+        block = None if piece.layer is None else piece.layer % model.param(Param.BLOCKS)
         tensor = places.get((ROLES[piece.kind], block)) if piece.kind in ROLES else None
         if tensor is not None:
             first, last = tensor.offset // PAGE_BYTES, -(-(tensor.offset + tensor.bytes) // PAGE_BYTES)
