@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import math
-import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 
 from cli.console import UsageError, mb
 from engine.enums import Reader, ReadPath, Residency, Verify
 from engine.errors import ArgumentError
-from engine.session import OptionValue, parse_options
+from engine.session import OptionValue, parse_options, size_bytes
 
 OptionOption = Annotated[
     list[str] | None,
@@ -40,24 +38,13 @@ VerifyOption = Annotated[
     ),
 ]
 
-_UNITS: Final = {
-    "": 1,
-    "b": 1,
-    **{f"{letter}b": 1000**power for power, letter in enumerate("kmgt", 1)},
-    **{f"{letter}ib": 1024**power for power, letter in enumerate("kmgt", 1)},
-}
-
 
 def parse_size(name: str, text: str) -> int:
     """Bytes of "4GiB", "1.5 GB" or "2e9". Raises UsageError naming the option."""
-    found = re.fullmatch(r"\s*([0-9.]+(?:e[+-]?[0-9]+)?)\s*([a-z]*)\s*", text.lower())
     try:
-        size = float(found[1]) * _UNITS[found[2]] if found else math.nan
-    except (ValueError, KeyError):
-        size = math.nan
-    if not 1 <= size < 2**63:
-        raise UsageError(f"{name} is {text!r}, must be a size such as 4GiB, 500MB or 2e9")
-    return int(size)
+        return size_bytes(name, text)
+    except ArgumentError as error:
+        raise UsageError(str(error)) from None
 
 
 def session_options(

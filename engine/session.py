@@ -1,6 +1,8 @@
 """A decoding session: options, decode and generate that Ctrl-C can end, accounting, schedule."""
 
 import ctypes
+import math
+import re
 import weakref
 from collections.abc import Iterable
 from contextlib import suppress
@@ -55,6 +57,12 @@ _WORDS: dict[Option, type[IntEnum]] = {
 }
 _HEAD_LAYER = (1 << 64) - 1
 _RECORD_FIELDS = 4
+_UNITS = {
+    "": 1,
+    "b": 1,
+    **{f"{letter}b": 1000**power for power, letter in enumerate("kmgt", 1)},
+    **{f"{letter}ib": 1024**power for power, letter in enumerate("kmgt", 1)},
+}
 
 
 def parse_options(pairs: Iterable[str]) -> dict[str, OptionValue]:
@@ -69,6 +77,18 @@ def parse_options(pairs: Iterable[str]) -> dict[str, OptionValue]:
         except ValueError:
             options[name] = value
     return options
+
+
+def size_bytes(name: str, text: str) -> int:
+    """Bytes of "4GiB", "1.5 GB" or "2e9"; name: of the option, for the ArgumentError."""
+    found = re.fullmatch(r"\s*([0-9.]+(?:e[+-]?[0-9]+)?)\s*([a-z]*)\s*", text.lower())
+    try:
+        size = float(found[1]) * _UNITS[found[2]] if found else math.nan
+    except (ValueError, KeyError):
+        size = math.nan
+    if not 1 <= size < 2**63:
+        raise ArgumentError(f"{name} is {text!r}, must be a size such as 4GiB, 500MB or 2e9")
+    return int(size)
 
 
 @dataclass(frozen=True)
