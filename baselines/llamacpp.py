@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
@@ -24,7 +24,7 @@ from typing import Any, Literal, Self
 from baselines.errors import BaselineError
 from baselines.install import LLAMACPP, libraries
 from baselines.llamacpp_abi import KV_TYPES, MAX_CPUS
-from baselines.worker_process import WorkerProcess
+from baselines.worker_process import WorkerProcess, python_environment
 
 KvType = Literal["f16", "f32", "q8_0"]
 
@@ -115,26 +115,25 @@ class LlamaCpp:
 
     `back_end` forces one of its CPU back ends; None leaves the choice to it. `huge_pages` has the C library
     back its large buffers, repacked weights among them, with huge pages (glibc 2.35); where the kernel's
-    setting is `madvise`, llama.cpp has none by itself. Raises BaselineError: not installed, another version,
+    setting is `madvise`, llama.cpp has none by itself. `enter` is called in its process before anything else
+    there (see `WorkerProcess`). Raises BaselineError: not installed, another version,
     or a worker that died, hung or reported an error; `error.log` then holds the end of its log.
     """
 
-    def __init__(self, back_end: str | None = None, *, huge_pages: bool = False) -> None:
+    def __init__(
+        self,
+        back_end: str | None = None,
+        *,
+        huge_pages: bool = False,
+        enter: Callable[[], None] | None = None,
+    ) -> None:
         command = [sys.executable, "-m", "baselines.llamacpp_worker", str(libraries(LLAMACPP))]
-        root = str(Path(__file__).resolve().parent.parent)
-        paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
-        environment = {
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join(paths),
-            # NumPy's own threads would sit beside the baseline's.
-            "OPENBLAS_NUM_THREADS": "1",
-            "OMP_NUM_THREADS": "1",
-        }
+        environment = python_environment()
         if huge_pages:
             tunables = [*filter(None, [os.environ.get("GLIBC_TUNABLES")]), "glibc.malloc.hugetlb=1"]
             environment["GLIBC_TUNABLES"] = ":".join(tunables)
         worker = command if back_end is None else [*command, back_end]
-        self._worker = WorkerProcess(LLAMACPP, worker, environment, _START_TIMEOUT_S)
+        self._worker = WorkerProcess(LLAMACPP, worker, environment, _START_TIMEOUT_S, enter)
 
     def __enter__(self) -> Self:
         return self

@@ -9,7 +9,8 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -23,16 +24,35 @@ _CHUNK_BYTES = 1 << 16
 _EXIT_TIMEOUT_S = 5.0
 
 
+def python_environment() -> dict[str, str]:
+    """This process's environment for a worker in Python: it finds this project, and NumPy has no threads."""
+    root = str(Path(__file__).resolve().parent.parent)
+    paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(paths),
+        # NumPy's own threads would sit beside the engine's.
+        "OPENBLAS_NUM_THREADS": "1",
+        "OMP_NUM_THREADS": "1",
+    }
+
+
 class WorkerProcess:
     """A worker that speaks the protocol of `worker_serve`. Use as a context manager, or call `close()`.
 
-    `name` stands in messages. After a death, a timeout, an answer that is none, or an interrupted call the
-    worker is gone, and every further call raises BaselineError. An error that the worker reports leaves it as
-    it was.
+    `name` stands in messages. `enter` is called in the new process before it runs the command, e.g. to put it
+    into a cgroup, whose limit then counts all that it takes. After a death, a timeout, an answer that is
+    none, or an interrupted call the worker is gone, and every further call raises BaselineError. An error
+    that the worker reports leaves it as it was.
     """
 
     def __init__(
-        self, name: str, command: Sequence[str], environment: Mapping[str, str], start_timeout_s: float
+        self,
+        name: str,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        start_timeout_s: float,
+        enter: Callable[[], None] | None = None,
     ) -> None:
         self._name = name
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
@@ -46,11 +66,15 @@ class WorkerProcess:
                 stderr=self._log,
                 env=dict(environment),
                 start_new_session=True,
+                preexec_fn=enter,
                 bufsize=0,
             )
         except OSError as error:
             self._log.close()
             raise BaselineError(f"{name} cannot be started: {command[0]}: {error.strerror}") from error
+        except subprocess.SubprocessError as error:  # all that is left of an exception of `enter`
+            self._log.close()
+            raise BaselineError(f"{name} cannot be started: its process could not be prepared") from error
         assert self._process.stdin is not None and self._process.stdout is not None
         self._in, self._out = self._process.stdin, self._process.stdout
         os.set_blocking(self._in.fileno(), False)

@@ -13,6 +13,7 @@ from typing import Final
 from harness.errors import HarnessError
 
 CGROUPS: Final = Path("/sys/fs/cgroup")
+SWAPS: Final = Path("/proc/swaps")
 _NUMBERS: Final = count()
 
 
@@ -31,6 +32,33 @@ class MemoryGroup:
     def add(self, process: int) -> None:
         """Puts a process into it. Raises MemoryLimitError."""
         _write(self.folder / "cgroup.procs", str(process))
+
+    def held_bytes(self) -> int:
+        """What its processes hold that is not page cache: their memory, and the kernel's for them.
+
+        Raises MemoryLimitError where the kernel does not say.
+        """
+        v1 = (self.folder / "memory.usage_in_bytes").exists()
+        usage, cache = ("memory.usage_in_bytes", "cache") if v1 else ("memory.current", "file")
+        try:
+            # Counted in batches per CPU: by up to some hundred KiB the cache may look larger than the whole.
+            return max(0, int((self.folder / usage).read_text()) - self._counted(cache))
+        except (OSError, ValueError, KeyError) as error:
+            raise MemoryLimitError(f"{self.folder}: {usage} or memory.stat cannot be read") from error
+
+    def may_swap(self, swaps: Path = SWAPS) -> bool:
+        """Whether its processes can go beyond the limit by swapping."""
+        try:
+            devices = swaps.read_text().splitlines()[1:]
+        except OSError:  # a kernel without swap
+            return False
+        control = self.folder / "memory.swap.max"
+        forbidden = control.exists() and control.read_text().strip() == "0"
+        return bool(devices) and not forbidden
+
+    def _counted(self, name: str) -> int:
+        lines = (self.folder / "memory.stat").read_text().splitlines()
+        return int(dict(line.split(maxsplit=1) for line in lines)[name])
 
 
 def _write(control: Path, value: str) -> None:

@@ -57,6 +57,31 @@ def worker(code: str) -> Iterator[WorkerProcess]:
     assert not process.alive
 
 
+def test_the_new_process_is_entered_before_its_command(tmp_path: Path) -> None:
+    note = tmp_path / "entered"
+
+    def enter() -> None:
+        note.write_text(str(os.getpid()))
+
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with WorkerProcess(
+        "fake",
+        [sys.executable, "-c", HONEST],
+        environment,
+        START_TIMEOUT_S,
+        enter=enter,
+    ) as process:
+        assert note.read_text() == str(process.pid)
+
+
+def test_a_process_that_cannot_be_entered_is_not_started() -> None:
+    def enter() -> None:
+        raise PermissionError
+
+    with pytest.raises(BaselineError, match="fake cannot be started: its process could not be prepared"):
+        WorkerProcess("fake", [sys.executable, "-c", HONEST], os.environ, START_TIMEOUT_S, enter=enter)
+
+
 def test_values_go_there_and_back() -> None:
     with worker(HONEST) as process:
         for value in (None, 1, [1.5, "x\ny"], {"a": ["ü"]}):

@@ -85,6 +85,31 @@ def test_what_cannot_be_made_or_set_is_named(tmp_path: Path, monkeypatch: pytest
         pass
 
 
+def test_what_a_group_holds_leaves_the_page_cache_out(root: Path) -> None:
+    v1 = (root / "memory").exists()
+    usage, cache = ("memory.usage_in_bytes", "cache") if v1 else ("memory.current", "file")
+    with memory_limit(LIMIT, root) as group:
+        with pytest.raises(MemoryLimitError, match=r"memory\.stat cannot be read"):
+            group.held_bytes()
+        (group.folder / usage).write_text("9000\n")
+        (group.folder / "memory.stat").write_text(f"anon 77\n{cache} 8000\nslab 5\n")
+        assert group.held_bytes() == 1000
+        (group.folder / "memory.stat").write_text(f"{cache} 9500\n")
+        assert group.held_bytes() == 0  # counted later than the whole
+
+
+def test_swap_goes_beyond_a_limit_unless_it_is_forbidden(root: Path, tmp_path: Path) -> None:
+    swaps = tmp_path / "swaps"
+    with memory_limit(LIMIT, root) as group:
+        assert not group.may_swap(swaps)
+        swaps.write_text("Filename Type Size Used Priority\n")
+        assert not group.may_swap(swaps)
+        swaps.write_text("Filename Type Size Used Priority\n/dev/sda2 partition 1 0 -2\n")
+        assert group.may_swap(swaps)
+        (group.folder / "memory.swap.max").write_text("0\n")
+        assert not group.may_swap(swaps)
+
+
 def test_a_real_group_holds_a_process(tmp_path: Path) -> None:
     try:
         with memory_limit(LIMIT) as group:
