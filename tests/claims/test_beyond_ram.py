@@ -75,10 +75,10 @@ class LimitedLlamaCpp(FakeLlamaCpp):
         self.pid = os.getpid()
         enter()
 
-    def load(self, gguf: Path, threads: int, *, repack: bool, context: int) -> None:
-        assert not repack
-        settings = {"cpus": [0], "poll": 50, "mmap": True, "flash_attention": True}
-        super().load(gguf, threads, repack=repack, context=context, **settings)
+    def load(self, gguf: Path, threads: int, **settings: Any) -> None:
+        assert settings.keys() == {"repack", "context"} and not settings["repack"]
+        defaults = {"cpus": [0], "poll": 50, "mmap": True, "flash_attention": True}
+        super().load(gguf, threads, **defaults, **settings)
 
     def let_go(self, *, readahead: bool) -> int:
         type(self).let_go_with.append(readahead)
