@@ -18,6 +18,7 @@ from claims.models import as_gguf, synthetic
 from engine.enums import Activation
 from engine.errors import ArgumentError
 from engine.geometry import Geometry
+from harness.cachestate import CacheStateError
 from harness.memory_limit import MemoryLimitError
 from tests.claims.fake_llamacpp import FakeLlamaCpp
 from tools import beyond_ram, beyond_ram_turns
@@ -167,6 +168,26 @@ def test_the_readahead_asked_for_holds_during_llama_cpps_turns(
     run(files, "--read-ahead", "64")
     assert course == ["64 KiB", "back"] * 2
     assert "a fault reads up to 64 KiB ahead" in capsys.readouterr().out
+
+
+def test_pages_that_reads_still_hold_are_evicted_later(
+    files: tuple[Path, Path], group: FakeGroup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    faults = [CacheStateError("1.9% still resident")] * 2
+
+    def evict(path: Path) -> None:
+        if faults:
+            raise faults.pop()
+
+    monkeypatch.setattr(beyond_ram_turns, "evict", evict)
+    monkeypatch.setattr(beyond_ram_turns, "SETTLE_S", 0.0)
+    setup = Setup(*files, 150_000, 1, (1, 2), 3, True, None, {})
+    with beyond_ram_turns.limited(setup):
+        assert not faults
+    faults += [CacheStateError("1.9% still resident")] * 1000
+    with pytest.raises(CacheStateError), beyond_ram_turns.limited(setup):
+        pass
+    assert len(faults) == 1000 - beyond_ram_turns.EVICTIONS
 
 
 def turn(engine: str, ns: Sequence[int], chosen: Sequence[int], read: int = 0) -> Turn:
