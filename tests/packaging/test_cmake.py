@@ -41,22 +41,25 @@ def test_each_instruction_set_has_its_own_flags(tmp_path: Path) -> None:
     assert [name for name in flags if "-fvisibility=hidden" not in flags[name]] == []
 
 
-def test_kernels_are_compiled_plain_and_recording(tmp_path: Path) -> None:
+def test_what_watches_or_spoils_is_compiled_twice(tmp_path: Path) -> None:
     build_engine(tmp_path, X86, configure_only=True)
     commands = json.loads((tmp_path / "compile_commands.json").read_text())
     flags: dict[str, list[list[str]]] = {}
     for entry in commands:
         words = shlex.split(entry["command"])
         flags.setdefault(Path(entry["file"]).name, []).append(words[: words.index("-o")])
-    twice = {name for name, copies in flags.items() if len(copies) == 2}
+    twice = {name: copies for name, copies in flags.items() if len(copies) == 2}
     kernels = {f"kernels_{isa}.c" for isa in ("scalar", "avx2", "avx512", "avx512vnni")}
-    assert twice == {"exec_matrix.c", "exec_batch_matrix.c", "record.c"} | kernels
-    for name in twice:
-        plain, recording = sorted(flags[name], key=len)
-        # Apart from the macro the two differ in nothing, so that what is recorded is what runs.
-        assert [flag for flag in recording if flag != "-DCFLOW_RECORD"] == plain
-        assert "-DCFLOW_RECORD" not in plain
-    assert all("-DCFLOW_RECORD" not in copies[0] for name, copies in flags.items() if name not in twice)
+    recorded = {"exec_matrix.c", "exec_batch_matrix.c", "record.c"} | kernels
+    assert set(twice) == recorded | {"fault.c", "reader.c"}
+    for name, copies in twice.items():
+        macro = "-DCFLOW_RECORD" if name in recorded else "-DCFLOW_FAULTS"
+        plain, changed = sorted(copies, key=len)
+        # Apart from the macro the two differ in nothing, so that what is recorded, or fails, is what runs.
+        assert [flag for flag in changed if flag != macro] == plain
+        assert macro not in plain
+    once = [flag for name, copies in flags.items() if name not in twice for flag in copies[0]]
+    assert not {"-DCFLOW_RECORD", "-DCFLOW_FAULTS"} & set(once)
 
 
 def test_other_processors_build_without_x86_sources(tmp_path: Path) -> None:
