@@ -136,7 +136,7 @@ static void check_blocks(void)
         fill(row, N, &index);
         ops->store(rows + j * N * ops->element_bytes, row, N);
         for (size_t i = 0; i < N; i++) {
-            mean[i] = multiply_add(1.0f / LONG, at(rows, j, i, N), mean[i]);
+            mean[i] = multiply_add(1.0f / (float)LONG, at(rows, j, i, N), mean[i]);
         }
     }
     /* A query of zeros weighs all rows alike. */
