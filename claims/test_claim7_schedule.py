@@ -223,10 +223,9 @@ def test_traffic(measure: Measure, claims_run: ClaimsRun) -> None:
 
 @pytest.mark.check("7.time")
 def test_time(measure: Measure, claims_run: ClaimsRun) -> None:
-    name = TIMED_GEOMETRY[claims_run.profile]
-    tokens = TIMED_TOKENS[claims_run.profile]
-
     def cell(label: str, threads: int) -> Timed:
+        name = TIMED_GEOMETRY[claims_run.profile]
+        tokens = TIMED_TOKENS[claims_run.profile]
         path = synthetic(claims_run.cache, name, Geometry.named(name))
         read_whole(path)
         with (
