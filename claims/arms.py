@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 
@@ -18,8 +20,11 @@ from harness.cachestate import residency
 from harness.paired import Arm
 from harness.rounds import STREAM_BYTE_COUNTERS, Sample, weight_bytes
 
-DECODE_COUNTERS = (*STREAM_BYTE_COUNTERS, "barrier_ns", "vector_ns", "phases")
+DECODE_COUNTERS: Final = (*STREAM_BYTE_COUNTERS, "barrier_ns", "vector_ns", "phases")
 """Engine counters that a decoding sample keeps."""
+IO_COUNTERS: Final = ("asked_bytes", "device_bytes", "io_wait_ns", "read_ns")
+STORAGE_COUNTERS: Final = (*DECODE_COUNTERS, *IO_COUNTERS)
+"""Those of a sample whose weights come from the file while it decodes."""
 
 
 def fill_matrix(arena: Arena, rows: int, columns: int) -> int:
@@ -78,28 +83,52 @@ def gemv_arm(
     return Arm(name, run, expected, f"{kernel.name}, {rows} x {columns}, {repeat} products")
 
 
+def decode_sample(
+    session: Session,
+    start: int,
+    tokens: int,
+    *,
+    keep: Sequence[str] = DECODE_COUNTERS,
+    resident: float | None = None,
+) -> Sample:
+    """Decodes `tokens` tokens greedily after `start`, from an empty context; their digest is the output.
+
+    keep: engine counters in the sample. resident: share of the file in memory beforehand.
+    """
+    session.reset()
+    session.reset_counters()
+    before = session.run_delays_ns()
+    generated, elapsed = session.generate(start, tokens)
+    delay = longest_wait_ns(before, session.run_delays_ns())
+    counters = session.counters()
+    kept = {key: counters[key] for key in keep}
+    return Sample(
+        int(elapsed.sum()), weight_bytes(counters), digest(generated), tokens, delay, resident, kept
+    )
+
+
 def decode_arm(
     label: str, session: Session, path: Path, start: int, tokens: int, description: str = ""
 ) -> Arm:
     """An arm that decodes `tokens` tokens greedily after `start`, the model's file in the page cache."""
 
     def run() -> Sample:
-        session.reset()
-        session.reset_counters()
         share = residency(path).share
         if share < 1.0:  # reclaimed meanwhile; decoding alone would never bring back experts that it skips
             read_whole(path)
             share = residency(path).share
-        before = session.run_delays_ns()
-        generated, elapsed = session.generate(start, tokens)
-        delay = longest_wait_ns(before, session.run_delays_ns())
-        counters = session.counters()
-        kept = {key: counters[key] for key in DECODE_COUNTERS}
-        return Sample(
-            int(elapsed.sum()), weight_bytes(counters), digest(generated), tokens, delay, share, kept
-        )
+        return decode_sample(session, start, tokens, resident=share)
 
     return Arm(label, run, run().digest, description or label, resident=(1.0, 1.0))
+
+
+def stored_arm(name: str, session: Session, start: int, tokens: int, description: str) -> Arm:
+    """An arm that decodes with experts, or all weights, read from the file."""
+
+    def run() -> Sample:
+        return decode_sample(session, start, tokens, keep=STORAGE_COUNTERS)
+
+    return Arm(name, run, run().digest, description)
 
 
 def read_whole(path: Path) -> None:

@@ -10,8 +10,6 @@ from typing import Final
 
 import numpy as np
 
-from claims.arms import DECODE_COUNTERS
-from claims.timing import digest, longest_wait_ns
 from engine.enums import Advice, Ahead, Prefetch, Stream, Type
 from engine.geometry import Geometry, weight_bytes
 from engine.hints import LINE_BYTES, TRACE_HINT, give_hints, walk
@@ -21,7 +19,6 @@ from harness.cachestate import evict, residency
 from harness.counters import process_io, run_delay_ns, waited_ns
 from harness.paired import Arm
 from harness.rounds import Sample
-from harness.rounds import weight_bytes as counted_bytes
 
 HINTS: Final = (Prefetch.T0, Prefetch.T1, Prefetch.T2, Prefetch.NTA)
 HINT_NAMES: Final = {
@@ -110,25 +107,6 @@ def walk_arm(path: Path, offset: int, size_bytes: int, block_bytes: int, advice:
 
 
 _TRACE_RECORDS: Final = 1 << 16
-STORAGE_COUNTERS: Final = (*DECODE_COUNTERS, "io_wait_ns", "asked_bytes", "device_bytes")
-
-
-def stored_arm(name: str, session: Session, start: int, tokens: int, description: str) -> Arm:
-    """An arm that decodes with experts read from the file."""
-
-    def run() -> Sample:
-        session.reset()
-        session.reset_counters()
-        before = session.run_delays_ns()
-        generated, elapsed = session.generate(start, tokens)
-        delay = longest_wait_ns(before, session.run_delays_ns())
-        counters = session.counters()
-        kept = {key: counters[key] for key in STORAGE_COUNTERS}
-        return Sample(
-            int(elapsed.sum()), counted_bytes(counters), digest(generated), tokens, delay, None, kept
-        )
-
-    return Arm(name, run, run().digest, description)
 
 
 # ---- over the experts ----

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from claims.arms import IO_COUNTERS, STORAGE_COUNTERS, decode_sample
 from claims.experts import ExpertBank
 from claims.timing import digest, longest_wait_ns
 from engine.enums import Option, Param, ReadPath
@@ -26,7 +27,7 @@ from engine.session import OptionValue, Session
 from harness.cachestate import PAGE_BYTES, CacheStateError, residency
 from harness.counters import process_io
 from harness.paired import Arm
-from harness.rounds import STREAM_BYTE_COUNTERS, Sample, weight_bytes
+from harness.rounds import Sample
 from harness.verdict import NotMeasurable
 
 START: Final = 11
@@ -34,8 +35,6 @@ START: Final = 11
 SYNC, STAGED, COMPUTE, READ, HALF = "sync", "staged", "compute only", "read only", "half in RAM"
 CPU_COUNTER: Final = "cpu_ns"
 """Processor time of the whole process meanwhile."""
-_IO_COUNTERS: Final = ("asked_bytes", "device_bytes", "io_wait_ns", "read_ns")
-_DECODE_COUNTERS: Final = (*STREAM_BYTE_COUNTERS, *_IO_COUNTERS, "barrier_ns", "vector_ns", "phases")
 _KEEPING_BYTES: Final = 1 << 28
 """Beside the file's size: more than a session holds beside its weights."""
 _EVICTIONS: Final = 10
@@ -146,19 +145,14 @@ def decode_arm(name: str, session: Session, course: Course, asked_bytes: int) ->
     path, tokens, bank = session.model.path, len(course.tokens), ExpertBank(session.model)
 
     def run() -> Sample:
-        session.reset()
-        session.reset_counters()
         share = residency(path, bank.offset).share
-        before, cpu_ns = session.run_delays_ns(), time.process_time_ns()
-        chosen, elapsed = session.generate(START, tokens)
+        cpu_ns = time.process_time_ns()
+        sample = decode_sample(session, START, tokens, keep=STORAGE_COUNTERS, resident=share)
         cpu_ns = time.process_time_ns() - cpu_ns
-        delay = longest_wait_ns(before, session.run_delays_ns())
-        counters = session.counters()
-        kept = {key: counters[key] for key in _DECODE_COUNTERS} | {CPU_COUNTER: cpu_ns}
-        output = _output(chosen, counters["asked_bytes"])
-        return Sample(int(elapsed.sum()), weight_bytes(counters), output, tokens, delay, share, kept)
+        output = _output(sample.digest, sample.counters["asked_bytes"])
+        return replace(sample, digest=output, counters={**sample.counters, CPU_COUNTER: cpu_ns})
 
-    return Arm(name, run, _output(course.tokens, asked_bytes), _WORDS[name], COLD)
+    return Arm(name, run, _output(digest(course.tokens), asked_bytes), _WORDS[name], COLD)
 
 
 def read_arm(session: Session, course: Course, asked_bytes: int) -> Arm:
@@ -173,7 +167,7 @@ def read_arm(session: Session, course: Course, asked_bytes: int) -> Arm:
         cpu_ns = time.process_time_ns() - cpu_ns
         delay = longest_wait_ns(before, session.run_delays_ns())
         counters = session.counters()
-        kept = {key: counters[key] for key in _IO_COUNTERS} | {CPU_COUNTER: cpu_ns}
+        kept = {key: counters[key] for key in IO_COUNTERS} | {CPU_COUNTER: cpu_ns}
         asked = counters["asked_bytes"]
         return Sample(taken_ns, asked, f"{asked} bytes read", tokens, delay, share, kept)
 
@@ -198,8 +192,9 @@ def tokens_for(session: Session, target_ns: int, most: int) -> int:
     return max(1, min(most, round(target_ns / float(elapsed[1:].mean()))))
 
 
-def _output(tokens: Sequence[int] | NDArray[np.int32], asked_bytes: int) -> str:
-    return f"{digest(np.asarray(tokens, np.int32))}, {asked_bytes} bytes read"
+def _output(tokens: str, asked_bytes: int) -> str:
+    """tokens: their digest."""
+    return f"{tokens}, {asked_bytes} bytes read"
 
 
 _WORDS: Final = {

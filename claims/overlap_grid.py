@@ -27,7 +27,7 @@ from claims.overlap import (
 from claims.overlap_model import pipeline
 from claims.overlap_shapes import CONTEXT, LAYERS, SMALL, SMALL_WIDTH, WIDTHS, Shape, named, nearest
 from claims.run import SEED, ClaimsRun
-from claims.timing import open_bench, progress_line
+from claims.timing import Bench, open_bench, progress_line
 from engine.enums import Isa, Option, Reader
 from engine.model import Model
 from engine.session import OptionValue, Piece, Session
@@ -163,19 +163,8 @@ class Grid:
             reason = refused(staging.staged)
             if reason is not None:
                 return reason, ()
-            tokens = tokens_for(staging.staged, TARGET_NS[self._run.profile], CONTEXT)
-            course = follow(staging.compute, tokens)
-            timed = run_pairs(
-                arms(staging, course),
-                Figure(Side(STAGED, "time"), Paths(COMPUTING, READING, pipeline(LAYERS))),
-                bench.probes(),
-                control_of=STAGED,
-                seed=SEED,
-                rounds=MIN_ROUNDS,
-                inputs=inputs(staging, course, cell.rate),
-                progress=progress_line(f"{check}, {cell.label}"),
-            )
-            return timed, staging.staged.schedule()
+            figure = Figure(Side(STAGED, "time"), Paths(COMPUTING, READING, pipeline(LAYERS)))
+            return self._rounds(bench, staging, cell, check, figure), staging.staged.schedule()
 
     def _wash(self, cell: Wash, check: str) -> Timed | NotMeasurable:
         width = WIDTHS[self._run.profile] if cell.scalar else SMALL_WIDTH
@@ -187,18 +176,31 @@ class Grid:
             reason = refused(staging.staged)
             if reason is not None:
                 return reason
-            tokens = tokens_for(staging.staged, TARGET_NS[self._run.profile], CONTEXT)
-            course = follow(staging.compute, tokens)
-            return run_pairs(
-                [arm for arm in arms(staging, course) if arm.name != COMPUTE],
-                Figure(Side(SYNC, "time"), Side(STAGED, "time")),
-                bench.probes(),
-                control_of=STAGED,
-                seed=SEED,
-                rounds=MIN_ROUNDS,
-                inputs=inputs(staging, course, cell.rate),
-                progress=progress_line(f"{check}, {cell.label}"),
-            )
+            figure = Figure(Side(SYNC, "time"), Side(STAGED, "time"))
+            return self._rounds(bench, staging, cell, check, figure, leave_out=COMPUTE)
+
+    def _rounds(
+        self,
+        bench: Bench,
+        staging: Staging,
+        cell: Cell | Wash,
+        check: str,
+        figure: Figure,
+        leave_out: str | None = None,
+    ) -> Timed:
+        """The arms of a cell against each other; leave_out: one that the cell does without."""
+        tokens = tokens_for(staging.staged, TARGET_NS[self._run.profile], CONTEXT)
+        course = follow(staging.compute, tokens)
+        return run_pairs(
+            [arm for arm in arms(staging, course) if arm.name != leave_out],
+            figure,
+            bench.probes(),
+            control_of=STAGED,
+            seed=SEED,
+            rounds=MIN_ROUNDS,
+            inputs=inputs(staging, course, cell.rate),
+            progress=progress_line(f"{check}, {cell.label}"),
+        )
 
     def _model(self, shape: Shape, width: int) -> Path:
         return synthetic(self._run.cache, f"{shape.name}-{width}", shape.geometry(width))

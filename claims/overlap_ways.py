@@ -9,17 +9,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from claims.arms import DECODE_COUNTERS, decode_sample
 from claims.experts import ExpertBank
 from claims.overlap import COLD, START, empty_bank, refused
-from claims.timing import digest, longest_wait_ns
 from engine.enums import Advice, Option, Residency
 from engine.model import Model
 from engine.session import OptionValue, Session
 from harness.cachestate import CacheStateError, residency
 from harness.paired import Arm
-from harness.rounds import STREAM_BYTE_COUNTERS, Sample, weight_bytes
+from harness.rounds import Sample
 
 _CHUNK_BYTES: Final = 1 << 20
+_KEPT: Final = (*DECODE_COUNTERS, "device_bytes", "io_wait_ns")
+"""Not the bytes asked: where the kernel reads ahead, the device gives others, and no round is void for it."""
 
 
 @dataclass(frozen=True)
@@ -72,11 +74,6 @@ def way_arm(path: Path, way: Way, threads: int, tokens: int) -> Arm:
 
     def run() -> Sample:
         with cold_session(path, way, threads, tokens) as (session, share):
-            before = session.run_delays_ns()
-            chosen, elapsed = session.generate(START, tokens)
-            delay = longest_wait_ns(before, session.run_delays_ns())
-            counters = session.counters()
-        kept = {key: counters[key] for key in (*STREAM_BYTE_COUNTERS, "device_bytes", "io_wait_ns")}
-        return Sample(int(elapsed.sum()), weight_bytes(counters), digest(chosen), tokens, delay, share, kept)
+            return decode_sample(session, START, tokens, keep=_KEPT, resident=share)
 
     return Arm(way.name, run, run().digest, way.name, COLD)

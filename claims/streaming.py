@@ -6,24 +6,24 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
+from claims.arms import stored_arm
 from claims.layouts import COPY, IDS, LAYER, STAGED, Layouts
 from claims.overlap import refused
 from claims.run import SEED
-from claims.timing import Bench, digest, longest_wait_ns, progress_line
+from claims.timing import Bench, progress_line
 from engine.enums import Option, Reader, ReadPath
 from engine.errors import CflowError
 from engine.model import Model
 from engine.probes import MIB
 from engine.session import Session
 from harness.paired import Arm, alike, run_pairs
-from harness.rounds import Figure, Sample, Side, Timed, views, weight_bytes
+from harness.rounds import Figure, Side, Timed, views
 from harness.statistics import MIN_ROUNDS
 from harness.verdict import NotMeasurable
 
 RING_SHARE: Final = 4
 """The ring holds a quarter of the file: more than any phase reads, and much less than a token."""
 TOKENS: Final = 2
-KEPT: Final = ("asked_bytes", "device_bytes", "io_wait_ns", "read_ns")
 
 
 def _session(model: Model, ring_bytes: int, threads: int) -> Session:
@@ -39,25 +39,8 @@ def _session(model: Model, ring_bytes: int, threads: int) -> Session:
 
 
 def _arm(layout: str, session: Session) -> Arm:
-    start = IDS[-1] % session.model.vocab
-
-    def run() -> Sample:
-        session.reset()
-        session.reset_counters()
-        before = session.run_delays_ns()
-        tokens, elapsed = session.generate(start, TOKENS)
-        delay = longest_wait_ns(before, session.run_delays_ns())
-        counters = session.counters()
-        return Sample(
-            int(elapsed.sum()),
-            weight_bytes(counters),
-            digest(tokens),
-            TOKENS,
-            delay,
-            counters={name: counters[name] for name in KEPT},
-        )
-
-    return Arm(layout, run, run().digest, f"{TOKENS} tokens, weights streamed from the {layout} file")
+    description = f"{TOKENS} tokens, weights streamed from the {layout} file"
+    return stored_arm(layout, session, IDS[-1] % session.model.vocab, TOKENS, description)
 
 
 def streamed(files: Layouts, bench: Bench, threads: int, check_id: str) -> dict[str, Timed | NotMeasurable]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from claims.arms import decode_arm, read_whole
+from claims.arms import decode_arm, read_whole, stored_arm
 from claims.cold import cold_engine
 from claims.conftest import Measure
 from claims.experts import geometries, model_name, random_ids
@@ -20,7 +20,6 @@ from claims.hints import (
     bank_and_active_bytes,
     hint_cold,
     hinted_tokens,
-    stored_arm,
     walk_arm,
 )
 from claims.kernel_cases import best_q8_kernel

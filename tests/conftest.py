@@ -1,8 +1,12 @@
 """Settings that hold for every test."""
 
 import signal
+from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, settings
+
+from harness.cachestate import CacheStateError, evict
 
 # A shell ignores Ctrl-C for what it runs in the background, and programs inherit that. The tests of Ctrl-C
 # start programs, so they could not pass there.
@@ -18,3 +22,15 @@ settings.register_profile(
     print_blob=True,
 )
 settings.load_profile("deterministic")
+
+
+@pytest.fixture
+def cold_folder(tmp_path: Path) -> Path:
+    """Where files can leave the page cache: the file `probe` in it just has."""
+    probe = tmp_path / "probe"
+    probe.write_bytes(bytes(1 << 20))
+    try:
+        evict(probe)
+    except CacheStateError as error:
+        pytest.skip(str(error))  # tmpfs keeps what it holds
+    return tmp_path

@@ -137,13 +137,20 @@ static void *cancel_soon(void *argument)
     return NULL;
 }
 
-/* A read of a minute, cancelled while it is waited for. */
-static void test_cancel(int kind)
+/* At its emulated rate the whole file takes a minute. */
+static cf_reader *make_slow_reader(int kind)
 {
     const cf_reader_options options = {
         .kind = kind, .request_bytes = 1 << 20, .reads = 1, .bytes_per_s = FILE_BYTES / 60};
     cf_reader *reader = NULL;
     CHECK(cf_reader_create(file.fd, file.path, FILE_BYTES, &options, &reader) == CFLOW_OK);
+    return reader;
+}
+
+/* A read of a minute, cancelled while it is waited for. */
+static void test_cancel(int kind)
+{
+    cf_reader *reader = make_slow_reader(kind);
     uint8_t *buffer = make_buffer(0, FILE_BYTES);
     uint32_t ticket;
     CHECK(cf_reader_issue(reader, 0, FILE_BYTES, buffer, "a long read", &ticket) == CFLOW_OK);
@@ -162,10 +169,7 @@ static void test_cancel(int kind)
 /* Reads that were dropped take no time of the emulated device: at its rate the first one would be a minute's. */
 static void test_rate_after_drain(int kind)
 {
-    const cf_reader_options options = {
-        .kind = kind, .request_bytes = 1 << 20, .reads = 1, .bytes_per_s = FILE_BYTES / 60};
-    cf_reader *reader = NULL;
-    CHECK(cf_reader_create(file.fd, file.path, FILE_BYTES, &options, &reader) == CFLOW_OK);
+    cf_reader *reader = make_slow_reader(kind);
     uint8_t *buffer = make_buffer(0, FILE_BYTES);
     uint32_t ticket;
     const uint64_t start_ns = cf_now_ns();

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from claims import hints
+from claims.arms import stored_arm
 from claims.hints import (
     HINTS,
     PAPER,
@@ -15,7 +16,6 @@ from claims.hints import (
     bank_and_active_bytes,
     hint_cold,
     hinted_tokens,
-    stored_arm,
     walk_arm,
 )
 from claims.models import synthetic
@@ -23,7 +23,6 @@ from engine.enums import Advice, Ahead, Prefetch
 from engine.geometry import Geometry
 from engine.model import Model
 from engine.session import Session
-from harness.cachestate import CacheStateError, evict
 from harness.counters import process_io
 
 STANDARD = Geometry.named("tiny_standard")
@@ -31,20 +30,15 @@ PAGE = 4096
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """Where files can leave the page cache, and reads of them are counted."""
-    probe = tmp_path / "probe"
-    probe.write_bytes(bytes(1 << 20))
-    try:
-        evict(probe)
-    except CacheStateError as error:
-        pytest.skip(str(error))  # tmpfs keeps what it holds
+def folder(cold_folder: Path) -> Path:
+    """A cold folder, reads of which are counted."""
+    probe = cold_folder / "probe"
     before = process_io()
     probe.read_bytes()
     after = process_io()
     if before is None or after is None or after.since(before).device_read_bytes == 0:
         pytest.skip("the kernel does not count the bytes read from storage")
-    return tmp_path
+    return cold_folder
 
 
 def test_a_cold_range_is_hinted_at_and_then_read(folder: Path) -> None:
