@@ -101,12 +101,7 @@ def test_hints_read_nothing(measure: Measure, claims_run: ClaimsRun) -> None:
     }
     measure(
         produce,
-        limits=[
-            "A hint for an absent page ends in the processor: the kernel is not entered.",
-            "Page faults are those of the thread, whatever their cause, so a few are allowed: hints that "
-            "faulted pages in would show one per page, or one per 16 pages around it: thousands.",
-            CAVEAT,
-        ],
+        limits=["A hint for an absent page ends in the processor: the kernel is not entered.", CAVEAT],
     )
 
 
