@@ -57,9 +57,10 @@ SHAPES: Final = (
     Shape("overlap-c", 2, 1 / 4),
     Shape("overlap-d", 2, 3 / 32),
     Shape("overlap-e", 2, 1 / 32),
-    Shape("overlap-f", 4, 1 / 32, per_token=1),
+    Shape("overlap-f", 4, 1 / 16, per_token=1),
+    Shape("overlap-g", 4, 1 / 32, per_token=1),
 )
-"""From much reading to little: about 2, 4, 8, 20, 50 and 170 weights computed with for each one read."""
+"""From much reading to little: about 2, 4, 8, 20, 50, 90 and 170 weights computed with for each one read."""
 
 SMALL: Final = Shape("overlap-small", 1, 1)
 """For checks of outputs and counts, and for reading that takes far longer than computing."""
@@ -67,7 +68,7 @@ SMALL_WIDTH: Final = 256
 
 WIDTHS: Final = {"quick": 1536, "full": 2048, "paper": 4096}
 """Width of the shapes by profile: a layer's read has to take longer than the latency of the device."""
-_QUICK: Final = ("overlap-b", "overlap-d", "overlap-e")
+_QUICK: Final = ("overlap-b", "overlap-c", "overlap-d", "overlap-e", "overlap-f")
 """Those that `quick` has room for on the disk."""
 
 

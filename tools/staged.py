@@ -66,6 +66,10 @@ def lines(
         reason = refused(staging.staged)
         if reason is not None:
             raise ArgumentError(reason.reason)
+        if staging.model.param(Param.EXPERT_DELAY) == 0:
+            raise ArgumentError(
+                f"{path}: expert_delay is 0, must be at least 1: an expert that its own layer needs is waited for"
+            )
         course = follow(staging.compute, tokens)
         routed = routed_bytes(staging.model, course.routing)
         steps = staging.model.param(Param.LAYERS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,13 @@ def test_reads_through_a_cache_are_refused(path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(staged, "open_bench", opener(50, []))
     with pytest.raises(ArgumentError, match="O_DIRECT is refused"):
         list(staged.lines(path, 1, 1, 1, {"read_path": "buffered"}))
+
+
+def test_a_model_without_a_delay_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(staged, "open_bench", opener(50, []))
+    path = synthetic(tmp_path, "undelayed", replace(SMALL.geometry(SMALL_WIDTH), de=0))
+    with pytest.raises(ArgumentError, match="expert_delay is 0"):
+        list(staged.lines(path, 1, 1, 1, {}))
 
 
 @pytest.mark.parametrize(
