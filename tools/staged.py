@@ -68,7 +68,7 @@ def lines(
             raise ArgumentError(reason.reason)
         if staging.model.param(Param.EXPERT_DELAY) == 0:
             raise ArgumentError(
-                f"{path}: expert_delay is 0, must be at least 1: an expert that its own layer needs is waited for"
+                f"{path}: expert_delay is 0, must be at least 1: what its own layer needs is waited for"
             )
         course = follow(staging.compute, tokens)
         routed = routed_bytes(staging.model, course.routing)
