@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from engine.enums import Activation
 from engine.geometry import Geometry
 from harness.evidence import Derived
 from harness.kinds import REFUTED, SUPPORTED
@@ -19,23 +18,10 @@ ROOFS_GB_PER_S: Final = tuple(range(70, 161, 10))
 """Assumed: what a server of eight DDR4-3200 channels, 204.8 GB/s at peak, may let 16 cores read."""
 ASSUMED_SHARE: Final = 0.60
 """Without a measurement: the low end of the target of 3.roof."""
-QWEN2_5_32B: Final = Geometry(
-    layers=64,
-    blocks=64,
-    d_model=5120,
-    heads=40,
-    kv_heads=8,
-    head_dim=128,
-    ffn_hidden=27648,
-    vocab=152064,
-    context=2048,
-    activation=Activation.SWIGLU,
-)
-"""The sizes of the model of the paper's other rows; all matrices q4_0."""
 MODELS: Final[Mapping[str, Geometry]] = {
     "arch2_4_8k_16l": Geometry.named("arch2_4_8k_16l"),
     "arch2_4_8k_4l": Geometry.named("arch2_4_8k_4l"),
-    "Qwen2.5-32B shape": QWEN2_5_32B,
+    "Qwen2.5-32B shape": Geometry.named("qwen2.5-32b"),
     "dense_4096": Geometry.named("dense_4096"),
 }
 

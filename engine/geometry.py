@@ -277,6 +277,22 @@ def _llama(layers: int, d_model: int, heads: int, kv_heads: int, ffn_hidden: int
     )
 
 
+def _qwen2_5_32b() -> Geometry:
+    """The sizes of Qwen2.5-32B, whose biases of q, k and v (0.5 M of 32.8 G weights) are left out."""
+    return Geometry(
+        layers=64,
+        blocks=64,
+        d_model=5120,
+        heads=40,
+        kv_heads=8,
+        head_dim=128,
+        ffn_hidden=27648,
+        vocab=152064,
+        context=2048,
+        activation=Activation.SWIGLU,
+    )
+
+
 def _moe_llama(layers: int, kv_heads: int, experts: int, experts_per_token: int) -> Geometry:
     """A llama-like shape of width 1,024 with experts of hidden size 1,024 in place of the dense FFN."""
     dense = _llama(layers, 1024, 16, kv_heads, 1024)
@@ -328,6 +344,7 @@ GEOMETRIES: dict[str, Geometry] = {
     "dense_4096": _llama(8, 4096, 32, 32, 11008),
     "moe_399m": _moe_llama(12, 4, 8, 2),
     "moe_3b": _moe_llama(16, 16, 64, 4),
+    "qwen2.5-32b": _qwen2_5_32b(),
     **_TINY,
     "tiny_standard": _tiny(),
     "tiny_dense": replace(

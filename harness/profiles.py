@@ -29,8 +29,8 @@ class Profile:
 PROFILES: Final = (
     Profile("smoke", "continuous integration", 120.0, 1 * GB, 1 * GB, 1),
     Profile("quick", "a laptop, a first look", 900.0, 6 * GB, 8 * GB, 1),
-    Profile("full", "a workstation", 7_200.0, 12 * GB, 32 * GB, 2),
-    Profile("paper", "r6i.8xlarge, r6id.8xlarge or better", 28_800.0, 32 * GB, 64 * GB, 8),
+    Profile("full", "a workstation", 7_200.0, 12 * GB, 44 * GB, 2),
+    Profile("paper", "r6i.8xlarge, r6id.8xlarge or better", 28_800.0, 64 * GB, 120 * GB, 8),
 )
 """Smallest first. RAM and disk of smoke and paper and the disk of full follow from the models that they
 build.
