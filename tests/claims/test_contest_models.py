@@ -1,4 +1,4 @@
-"""The pairs of models: the paper's proportions in every profile, and files that the other engines can load."""
+"""The pairs of models: the paper's proportions in every profile, files that other engines can load."""
 
 from __future__ import annotations
 

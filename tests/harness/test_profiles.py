@@ -12,7 +12,7 @@ from harness.profiles import DEFAULT_PROFILE, PROFILES, fit, profile
 
 
 def state(
-    ram: int | None = 100, disk: int | None = 100, cores: int = 16, limit: int | None = None
+    ram: int | None = 100, disk: int | None = 200, cores: int = 16, limit: int | None = None
 ) -> dict[str, Any]:
     def gb(size: int | None) -> int | None:
         return None if size is None else size * 10**9
@@ -58,7 +58,7 @@ def test_everything_fits_a_large_machine(name: str) -> None:
         ("quick", state(limit=5), "6 GB of free RAM needed, 5.0 GB found"),
         ("quick", state(disk=2), "8 GB of free disk needed, 2.0 GB found; use --profile smoke"),
         ("paper", state(cores=2), "8 cores needed, 2 usable; use --profile full"),
-        ("full", state(ram=7, disk=9), "12 GB of free RAM needed, 7.0 GB found; 32 GB of free disk needed"),
+        ("full", state(ram=7, disk=9), "12 GB of free RAM needed, 7.0 GB found; 44 GB of free disk needed"),
         ("smoke", state(disk=0), "1 GB of free disk needed, 0.0 GB found; no smaller profile fits either"),
     ],
 )
