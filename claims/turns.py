@@ -71,7 +71,7 @@ def greedy_course(session: Session, prompt: Sequence[int], tokens: int) -> Cours
 
 
 def engine_arm(name: str, session: Session, course: Course, others: Sequence[int] = ()) -> Arm:
-    """Our engine's turns. others: processes of the engines that sleep meanwhile."""
+    """Our engine's turns. others: processes of the engines that sleep meanwhile, looked at anew in each."""
     mapped = session.option(Option.RESIDENCY) == Residency.MMAP
     path = session.model.path
 
@@ -118,11 +118,13 @@ def llamacpp_arm(
     bytes_per_token: float,
     others: Sequence[int] = (),
 ) -> Arm:
-    """llama.cpp's turns, after a first one that says what it chooses. others: processes that sleep."""
-    waiting = (os.getpid(), *others)
+    """llama.cpp's turns, after a first one that says what it chooses. others: processes that sleep, looked at
+    anew in every turn.
+    """
     mapped = baseline.info().mmap
 
     def run() -> Turn:
+        waiting = (os.getpid(), *others)
         share = _whole_file_share(gguf) if mapped else None
         baseline.reset()
         idle = _cpu_ns(waiting)

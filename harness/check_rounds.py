@@ -238,7 +238,9 @@ def _voids(
             sample, wanted = one["samples"][arm["name"]], arm["resident"]
             if sample["run_delay_ns"] is not None and sample["run_delay_ns"] * 100 > sample["ns"] * 3:
                 found.append(("run_queue", arm["name"]))
-            if sample["digest"] != arm["expected_digest"]:
+            if sample["counters"].get("engine_failed", 0) != 0:
+                found.append(("engine_failed", arm["name"]))
+            elif sample["digest"] != arm["expected_digest"]:
                 found.append(("output", arm["name"]))
             if wanted is not None and not (
                 sample["resident"] is not None and wanted[0] <= sample["resident"] <= wanted[1]

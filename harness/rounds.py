@@ -42,7 +42,21 @@ ASKED_COUNTER: Final = "asked_bytes"
 have delivered as many (counter device_bytes), or a cache or somebody else's reads are in the sample.
 """
 
-Rule = Literal["run_queue", "steal", "bandwidth_probe", "output", "cache", "idle_engine", "device_bytes"]
+FAILED_COUNTER: Final = "engine_failed"
+"""Counter of a sample that stands for one that an engine did not give: it died or hung, and was started
+anew.
+"""
+
+Rule = Literal[
+    "run_queue",
+    "steal",
+    "bandwidth_probe",
+    "output",
+    "cache",
+    "idle_engine",
+    "device_bytes",
+    "engine_failed",
+]
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import statistics as stdlib_statistics
 from collections.abc import Sequence
 from typing import Final
 
-from harness.rounds import ASKED_COUNTER, IDLE_CPU_COUNTER, ArmInfo, Round, Void
+from harness.rounds import ASKED_COUNTER, FAILED_COUNTER, IDLE_CPU_COUNTER, ArmInfo, Round, Void
 
 MAX_RUN_DELAY_PERCENT: Final = 3
 """Run-queue delay over the timed nanoseconds: above it a worker waited for a core."""
@@ -48,7 +48,9 @@ def _voids(arms: Sequence[ArmInfo], one: Round, typical: float) -> tuple[Void, .
         delay_ns = placed.run_delay_ns
         if delay_ns is not None and 100 * delay_ns > MAX_RUN_DELAY_PERCENT * sample.ns:
             found.append(Void("run_queue", arm.name))
-        if sample.digest != arm.expected_digest:
+        if sample.counters.get(FAILED_COUNTER):
+            found.append(Void("engine_failed", arm.name))
+        elif sample.digest != arm.expected_digest:
             found.append(Void("output", arm.name))
         if arm.resident is not None and not _inside(sample.resident, arm.resident):
             found.append(Void("cache", arm.name))

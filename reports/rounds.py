@@ -21,6 +21,7 @@ VOID_RULES: Final = {
     "cache": "a cache precondition did not hold",
     "idle_engine": "an engine that should sleep used the processor",
     "device_bytes": "the device did not deliver the bytes that were asked for",
+    "engine_failed": "the engine died or hung, and was started anew",
 }
 _DIRECT: Final = 2.0
 """Ratios within this factor of one share an axis with the A/A control; others are shown over their median."""

@@ -233,6 +233,20 @@ def test_an_idle_engine_that_works_voids_for_both_opinions() -> None:
     assert "9 of 24 rounds void, more than a third (idle_engine 9)" in reasons(spoilt)
 
 
+def test_an_engine_that_failed_voids_for_both_opinions() -> None:
+    timed = run(FakeMachine(1))
+
+    def failed(one: Round) -> Round:
+        placed = one.samples["old"]
+        lost = dataclasses.replace(placed.sample, digest="", bytes=0, counters={"engine_failed": 1})
+        return dataclasses.replace(
+            one, samples={**one.samples, "old": dataclasses.replace(placed, sample=lost)}
+        )
+
+    spoilt = marked(timed, [failed(one) if one.seq < 9 else one for one in timed.rounds])
+    assert "9 of 24 rounds void, more than a third (engine_failed 9)" in reasons(spoilt)
+
+
 def test_voids_on_one_arm_decide_nothing() -> None:
     timed = run(FakeMachine(1))
     # Three arms: P(X = n) = 3^-n; 4 of 4 is 0.012, 5 of 5 is 0.004.

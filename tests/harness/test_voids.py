@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from harness.paired import run_pairs
-from harness.rounds import Figure, Round, Side, Timed
+from harness.rounds import FAILED_COUNTER, Figure, Round, Side, Timed
 from harness.voids import mark_voids
 from tests.harness.fake import FakeMachine
 
@@ -84,6 +84,12 @@ def test_an_idle_engine_that_works(timed: Timed, share: float, void: bool) -> No
     counters = {**placed.sample.counters, "idle_cpu_ns": int(share * placed.wall_ns)}
     found = rules(timed, **with_sample(timed.rounds[1], counters=counters))
     assert found == ([("idle_engine", "a")] if void else [])
+
+
+def test_an_engine_that_failed_is_not_called_wrong(timed: Timed) -> None:
+    counters = {**timed.rounds[1].samples["a"].sample.counters, FAILED_COUNTER: 1}
+    found = rules(timed, **with_sample(timed.rounds[1], counters=counters, digest="none"))
+    assert found == [("engine_failed", "a")]
 
 
 def test_every_rule_that_breaks_is_named(timed: Timed) -> None:
