@@ -128,6 +128,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "cflow_session_worker_cpu": (c_int, [_session, c_int, _intp]),
     "cflow_session_memory": (c_int, [_session, _u64p, _u64p]),
     "cflow_session_decode": (c_int, [_session, _i32p, c_size_t, _f32p]),
+    "cflow_session_decode_all": (c_int, [_session, _i32p, c_size_t, _f32p]),
     "cflow_session_generate": (c_int, [_session, c_int32, c_size_t, _i32p, _u64p]),
     "cflow_session_read_experts": (c_int, [_session, _i32p, c_size_t, _u64p]),
     "cflow_session_wait": (c_int, [_session]),

@@ -235,6 +235,19 @@ class Session:
         )
         return logits
 
+    def decode_all(self, tokens: Iterable[int]) -> npt.NDArray[np.float32]:
+        """As `decode()`, with the logits of every token, float32 [tokens, vocab]."""
+        ids = _token_array(tokens)
+        logits = np.zeros((ids.size, self.model.vocab), dtype=np.float32)
+        self._run(
+            self._library.cflow_session_decode_all,
+            self.handle,
+            pointer("tokens", ids, np.int32, ids.size),
+            ids.size,
+            pointer("logits", logits, np.float32, logits.size),
+        )
+        return logits
+
     def generate(self, token: int, n: int) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint64]]:
         """Greedy continuation of `token` inside the pool: ids, int32 [n], and ns of each, uint64 [n]."""
         tokens = np.zeros(n, dtype=np.int32)

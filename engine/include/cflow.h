@@ -452,6 +452,11 @@ CFLOW_API int cflow_session_memory(const cflow_session *session, uint64_t *kv_by
  */
 CFLOW_API int cflow_session_decode(cflow_session *session, const int32_t *tokens, size_t n, float *logits_out);
 /*
+ * As cflow_session_decode, with the logits of every token: logits_out takes n * vocab floats, token after token, the same
+ * bits as of one token at a time. After an error those of the tokens that the position counts are right.
+ */
+CFLOW_API int cflow_session_decode_all(cflow_session *session, const int32_t *tokens, size_t n, float *logits_out);
+/*
  * Greedy continuation inside the pool: feeds `token`, takes the argmax (ties: the lower id), feeds it, ... n times.
  * tokens_out: n ids. ns_out: NULL, or n durations in nanoseconds, one per token. Errors as cflow_session_decode.
  */

@@ -4,6 +4,7 @@
 #include "error.h"
 
 #include <stdio.h>
+#include <string.h>
 
 const int cf_exec_stream_ns[CFLOW_STREAM_COUNT] = {
     [CFLOW_STREAM_ATTENTION] = CFLOW_COUNTER_ATTENTION_NS, [CFLOW_STREAM_DENSE] = CFLOW_COUNTER_DENSE_NS,
@@ -89,7 +90,7 @@ static void next_token(cflow_session *session)
     if (!session->generate) {
         session->chunk = left < session->batch ? (uint32_t)left : session->batch;
         session->token = session->feed[session->done];
-        session->want_logits = session->chunk == left;
+        session->want_logits = session->all_logits != NULL || session->chunk == left;
     }
     session->phase = 0;
     if (session->experts != NULL) {
@@ -153,6 +154,11 @@ void cf_exec_at_token_end(void *argument)
         }
         session->token = best->best_token;
         session->tokens_out[session->done] = session->token;
+    }
+    if (session->all_logits != NULL && session->chunk == 1) {
+        const size_t vocab = session->model->param[CFLOW_PARAM_VOCAB];
+        const uint8_t *logits = (const uint8_t *)session->shared_arena.data + session->plan->shared_bytes;
+        memcpy(session->all_logits + session->done * vocab, logits, vocab * sizeof(float));
     }
     if (session->ns_out != NULL) {
         session->ns_out[session->done] = token_ns;
@@ -235,7 +241,7 @@ static void at_start(void *argument)
     cflow_session *session = argument;
     session->token_start_ns = atomic_load_explicit(&session->first_in_ns, memory_order_relaxed);
     if (session->stream != NULL) {
-        cf_stream_begin(session->stream, session->feed_count, session->generate);
+        cf_stream_begin(session->stream, session->feed_count, session->generate || session->all_logits != NULL);
     }
     next_token(session);
 }

@@ -46,6 +46,8 @@ void cf_exec_rotate_head(const cflow_session *session, cf_worker *worker, const 
 void cf_exec_batch(cflow_session *session, cf_worker *worker, int thread);
 /* exec_batch_matrix.c: this worker's rows of a matrix piece, for all tokens of the chunk. */
 void cf_batch_matrix(cflow_session *session, cf_worker *worker, const cf_op *op, int thread);
+/* Likewise of the head, into session->all_logits; those of the last token also where decode has them. */
+void cf_batch_head(cflow_session *session, cf_worker *worker, const cf_op *op, int thread);
 /*
  * Likewise for one matrix of the chosen experts of a layer: pieces plan->order[first ..], one per slot. Each expert is read
  * once, for the tokens that chose it.

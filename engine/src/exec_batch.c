@@ -63,6 +63,8 @@ static void run_pieces(cflow_session *session, cf_worker *worker, uint32_t phase
             /* The slots of a layer stand side by side: their pieces have one level, and nothing lies between them. */
             cf_batch_experts(session, worker, i, thread);
             next = i + plan->slots;
+        } else if (op->stream == CFLOW_STREAM_HEAD && session->all_logits != NULL) {
+            cf_batch_head(session, worker, op, thread);
         } else if (op->stream == CFLOW_STREAM_HEAD) {
             take_token(session, worker, session->chunk - 1);
             cf_exec_matrix(session, worker, op, thread);
@@ -99,8 +101,8 @@ void cf_exec_batch(cflow_session *session, cf_worker *worker, int thread)
                          session->model->rope_base);
     }
     for (uint32_t phase = 0; phase < phases; phase++) {
-        /* From the head on only the last token goes further. */
-        if (phase >= plan->head_phase) {
+        /* From the head on only the last token goes further, unless the logits of all are wanted. */
+        if (phase >= plan->head_phase && session->all_logits == NULL) {
             first = last < session->chunk ? last : session->chunk - 1;
         }
         const int handed_on = run_tokens(session, worker, phase, first, last);

@@ -8,6 +8,7 @@
 #include "record.h"
 #include "vector.h"
 
+#include <math.h>
 #include <string.h>
 
 /* A matrix and the tokens that it is multiplied by. */
@@ -163,6 +164,35 @@ void cf_batch_matrix(cflow_session *session, cf_worker *worker, const cf_op *op,
         add_token(session, worker, &product, op, slot);
     }
     multiply(session, worker, &product, thread, first, last);
+}
+
+void cf_batch_head(cflow_session *session, cf_worker *worker, const cf_op *op, int thread)
+{
+    const uint64_t first = op->split[thread], last = op->split[thread + 1];
+    if (first >= last) {
+        return;
+    }
+    const size_t vocab = session->model->param[CFLOW_PARAM_VOCAB];
+    float *logits = session->all_logits + session->done * vocab;
+    batch_product product;
+    start_product(session, &product, op, op->tensor);
+    for (uint32_t slot = 0; slot < session->chunk; slot++) {
+        add_token(session, worker, &product, op, slot);
+        product.out[slot][0] = logits + slot * vocab;
+    }
+    multiply(session, worker, &product, thread, first, last);
+    const size_t row = (size_t)first * CF_GROUP_ROWS, end = (size_t)last * CF_GROUP_ROWS;
+    const size_t rows = (end < vocab ? end : vocab) - row;
+    for (uint32_t slot = 0; slot < session->chunk; slot++) {
+        worker->slot = slot;
+        for (size_t i = row; i < row + rows; i++) {
+            if (!isfinite(logits[slot * vocab + i])) {
+                cf_exec_not_finite(worker, CF_NONE);
+            }
+        }
+    }
+    float *of_last = (float *)(void *)(worker->base[CF_VALUE_LOGITS]);
+    memcpy(of_last + row, logits + (session->chunk - 1) * vocab + row, rows * sizeof *of_last);
 }
 
 /* ---- experts ---------------------------------------------------------------------------------------------------- */

@@ -396,12 +396,11 @@ static int check_token(const cflow_session *session, int32_t token, size_t index
     return CFLOW_OK;
 }
 
-int cflow_session_decode(cflow_session *session, const int32_t *tokens, size_t n, float *logits_out)
+/* Of the two that follow; of_last, of_all: where logits go, or NULL. */
+static int decode(cflow_session *session, const char *function, const int32_t *tokens, size_t n, float *of_last,
+                  float *of_all)
 {
-    if (session == NULL || tokens == NULL || n == 0) {
-        return cf_fail(CFLOW_ERR_ARGUMENT, "cflow_session_decode: NULL argument or no tokens");
-    }
-    int status = refuse_busy(session, "cflow_session_decode");
+    int status = refuse_busy(session, function);
     for (size_t i = 0; i < n && status == CFLOW_OK; i++) {
         status = check_token(session, tokens[i], i);
     }
@@ -410,10 +409,27 @@ int cflow_session_decode(cflow_session *session, const int32_t *tokens, size_t n
     }
     session->generate = 0;
     session->feed = tokens;
-    session->logits_out = logits_out;
+    session->logits_out = of_last;
+    session->all_logits = of_all;
     session->tokens_out = NULL;
     session->ns_out = NULL;
     return start(session, n);
+}
+
+int cflow_session_decode(cflow_session *session, const int32_t *tokens, size_t n, float *logits_out)
+{
+    if (session == NULL || tokens == NULL || n == 0) {
+        return cf_fail(CFLOW_ERR_ARGUMENT, "cflow_session_decode: NULL argument or no tokens");
+    }
+    return decode(session, "cflow_session_decode", tokens, n, logits_out, NULL);
+}
+
+int cflow_session_decode_all(cflow_session *session, const int32_t *tokens, size_t n, float *logits_out)
+{
+    if (session == NULL || tokens == NULL || n == 0 || logits_out == NULL) {
+        return cf_fail(CFLOW_ERR_ARGUMENT, "cflow_session_decode_all: NULL argument or no tokens");
+    }
+    return decode(session, "cflow_session_decode_all", tokens, n, NULL, logits_out);
 }
 
 int cflow_session_generate(cflow_session *session, int32_t token, size_t n, int32_t *tokens_out, uint64_t *ns_out)
@@ -431,7 +447,7 @@ int cflow_session_generate(cflow_session *session, int32_t token, size_t n, int3
     session->generate = 1;
     session->token = token;
     session->want_logits = 1;
-    session->logits_out = NULL;
+    session->logits_out = session->all_logits = NULL;
     session->tokens_out = tokens_out;
     session->ns_out = ns_out;
     return start(session, n);

@@ -106,6 +106,7 @@ struct cflow_session {
     size_t feed_count;
     int generate;
     float *logits_out;
+    float *all_logits; /* [feed_count][vocab]: of every token; NULL when those of the last are enough */
     int32_t *tokens_out;
     uint64_t *ns_out;
     size_t done;
