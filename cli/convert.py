@@ -1,4 +1,4 @@
-"""`cflow convert`: between GGUF, .cflow and .vflow."""
+"""`cflow convert`: between GGUF, .cflow and .vflow, and from trained models."""
 
 from pathlib import Path
 from typing import Annotated
@@ -6,7 +6,9 @@ from typing import Annotated
 import typer
 
 from cli.console import StagesOption, UsageError, file_order, mb, message, progress_bar
+from engine.convert_checkpoint import WeightClass, convert_checkpoint, parse_types
 from engine.convert_gguf import convert as convert_gguf
+from engine.enums import Order
 from engine.export_gguf import export
 from engine.gguf_names import ARCHITECTURES
 from engine.layout import MAGIC
@@ -18,7 +20,8 @@ def convert(
     source: Annotated[
         Path,
         typer.Argument(
-            help=f"A GGUF file of architecture {', '.join(ARCHITECTURES)}, or a .cflow or .vflow file."
+            help=f"A GGUF file of architecture {', '.join(ARCHITECTURES)}, a .cflow or .vflow file, or the "
+            "folder of a trained model (config.json, model.safetensors, tokenizer.json)."
         ),
     ],
     target: Annotated[
@@ -29,6 +32,15 @@ def convert(
     ],
     quantize: Annotated[
         str | None, typer.Option(help="Quantise f16 and f32 matrices to q4_0, q4_1 or q8_0.")
+    ] = None,
+    type_: Annotated[
+        str | None,
+        typer.Option(
+            "--type",
+            help="Types of a trained model: one, then what differs, e.g. q4_0,head=f16,attention=f32. "
+            f"Classes: {', '.join(WeightClass)}.",
+            show_default="q4_0",
+        ),
     ] = None,
     tile_rows: Annotated[
         int | None, typer.Option(help=f"Rows of a tile, a multiple of 16; {TileShape.rows} by default.")
@@ -46,11 +58,22 @@ def convert(
     no GGUF architecture describes. The tokenizer is carried along, but not back into GGUF. Between .cflow and
     .vflow every tensor keeps its bytes.
 
+    Routers, norms and registers of a trained model stay f32; the error of quantisation is printed by class.
+
     Example: cflow convert model.cflow model.vflow --stages kind
     """
     order = file_order(target, stages)
     shaping = {"--quantize": quantize, "--tile-rows": tile_rows, "--tile-cols": tile_cols}
     given = [name for name, value in shaping.items() if value is not None]
+    if source.is_dir():
+        if quantize is not None:
+            raise UsageError(f"--quantize: only for a GGUF source; {source} takes --type")
+        if target.suffix.lower() == ".gguf":
+            raise UsageError(f"{target}: a trained model becomes .cflow or .vflow first")
+        _from_checkpoint(source, target, type_ or "q4_0", _tile_shape(tile_rows, tile_cols), order)
+        return
+    if type_ is not None:
+        raise UsageError(f"--type: only for the folder of a trained model; {source} is none")
     if target.suffix.lower() == ".gguf":
         if source.suffix.lower() == ".gguf":
             raise UsageError(f"{source} and {target}: both are GGUF, one must be .cflow")
@@ -66,15 +89,29 @@ def convert(
         print(f"{target}: {written.name or 'unnamed'}, {_sizes(written.tensors, written.file_bytes)}")
         return
     kind = None if quantize is None else type_named(quantize)
-    shape = TileShape(
-        TileShape.rows if tile_rows is None else tile_rows, TileShape.cols if tile_cols is None else tile_cols
-    )
+    shape = _tile_shape(tile_rows, tile_cols)
     with progress_bar(f"converting {source.name}") as progress:
         done = convert_gguf(source, target, quantize=kind, tile_shape=shape, order=order, progress=progress)
     if done.tokenizer_note:
         message(f"note: no tokenizer is carried along: {done.tokenizer_note}")
     sizes = _sizes(done.tensors, done.file_bytes)
     print(f"{target}: {done.name}, architecture {done.architecture}, {sizes}")
+
+
+def _tile_shape(rows: int | None, cols: int | None) -> TileShape:
+    return TileShape(TileShape.rows if rows is None else rows, TileShape.cols if cols is None else cols)
+
+
+def _from_checkpoint(folder: Path, target: Path, types: str, shape: TileShape, order: Order) -> None:
+    with progress_bar(f"converting {folder.name}") as progress:
+        done = convert_checkpoint(
+            folder, target, types=parse_types(types), tile_shape=shape, order=order, progress=progress
+        )
+    print(f"{target}: {done.name}, {_sizes(done.tensors, done.file_bytes)}")
+    for error in done.errors:
+        exact = "exact" if error.relative == 0 else f"error {error.relative:.3g} of the norm"
+        worst = f", at most {error.worst_relative:.3g} in {error.worst}" if error.relative else ""
+        print(f"  {error.weights.value:<9} {error.kind.name.lower():<4} {exact}{worst}")
 
 
 def _is_ours(source: Path) -> bool:

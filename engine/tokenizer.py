@@ -62,6 +62,11 @@ class Tokenizer:
         """Number of ids, special tokens included."""
         return int(self._inner.get_vocab_size(with_added_tokens=True))
 
+    def id_of(self, token: str) -> int | None:
+        """Id of a token, or None."""
+        found: int | None = self._inner.token_to_id(token)
+        return found
+
     def encode(self, text: str) -> list[int]:
         """Ids of a text, with the begin-of-text id in front where the model wants it."""
         return list(self._inner.encode(text).ids)

@@ -1,6 +1,7 @@
 """`cflow synth`, `convert` and `inspect`."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from engine.format import read_file
 from engine.geometry import Geometry
 from tests.cli.conftest import Cflow
+from tests.engine.checkpoints import TINY, CheckpointFolder
 from tests.engine.gguf_files import RELATIVES, LlamaGguf
 
 
@@ -279,3 +281,45 @@ def test_synth_writes_stages(cflow: Cflow, tmp_path: Path) -> None:
         assert (tmp_path / "again.vflow").read_bytes() == (tmp_path / name).read_bytes()
     outcome = cflow("synth", tmp_path / "n.cflow", *geometry, "--stages", "kind")
     assert (outcome.code, "only a .vflow file has stages" in outcome.err) == (2, True)
+
+
+def test_convert_a_trained_model(cflow: Cflow, tmp_path: Path) -> None:
+    folder = CheckpointFolder(TINY["arch4"], "arch4").write(tmp_path / "trained")
+    target = tmp_path / "m.vflow"
+    outcome = cflow("convert", folder, target, "--type", "q4_0,head=f32", "--stages", "kind")
+    assert outcome.code == 0
+    assert re.search(r"m.vflow: arch4, \d+ tensors", outcome.out)
+    assert re.search(
+        r"\n  expert +q4_0 error 0\.\d+ of the norm, at most 0\.\d+ in blocks\.\d\.moe\.", outcome.out
+    )
+    assert re.search(r"\n  head +f32 +exact\n", outcome.out)
+    assert cflow("generate", "-m", target, "-p", "The tree", "-n", 2).code == 0
+
+
+@pytest.mark.parametrize(
+    ("target", "options", "fault"),
+    [
+        (
+            "m.cflow",
+            ["--type", "router=f32"],
+            "'router=f32' must be a type, or CLASS=TYPE with a class of attention",
+        ),
+        ("m.cflow", ["--quantize", "q4_0"], "--quantize: only for a GGUF source"),
+        ("m.gguf", [], "a trained model becomes .cflow or .vflow first"),
+        ("m.cflow", ["--tile-rows", "10"], "tile_rows is 10"),
+    ],
+)
+def test_convert_a_trained_model_refuses(
+    cflow: Cflow, tmp_path: Path, target: str, options: list[str], fault: str
+) -> None:
+    folder = CheckpointFolder(TINY["arch4"]).write(tmp_path / "trained")
+    outcome = cflow("convert", folder, tmp_path / target, *options)
+    assert outcome.code == 2
+    assert fault in outcome.err
+    assert list(tmp_path.iterdir()) == [folder]
+
+
+def test_type_is_for_trained_models(cflow: Cflow, tmp_path: Path, llama: Path) -> None:
+    outcome = cflow("convert", llama, tmp_path / "m.cflow", "--type", "q4_0")
+    assert outcome.code == 2
+    assert "--type: only for the folder of a trained model" in outcome.err
