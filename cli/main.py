@@ -21,6 +21,7 @@ from cli.doctor import doctor
 from cli.explain import explain
 from cli.generate import generate
 from cli.inspect import inspect
+from cli.ppl import ppl
 from cli.report import report
 from cli.synth import synth
 from engine.errors import CflowError
@@ -51,6 +52,7 @@ _EXAMPLES: dict[Callable[..., None], str] = {
     generate: 'cflow generate -m smollm2.cflow -p "Once upon a time" -n 64',
     synth: "cflow synth model.cflow --geometry arch2_4_combined --seed 1",
     convert: "cflow convert model.gguf model.cflow",
+    ppl: "cflow ppl -m model.cflow -f text.txt --against model_f32.cflow",
     inspect: "cflow inspect model.cflow --verify",
     check: "cflow check reports/runs/20260101T000000Z-host --json",
     report: "cflow report reports/runs/20260101T000000Z-host",
