@@ -15,6 +15,7 @@ from baselines.errors import BaselineError
 from cli.baseline import baseline
 from cli.bench import bench
 from cli.check import check
+from cli.compare import compare
 from cli.console import EXIT_INTERRUPTED, EXIT_USAGE, UsageError, message
 from cli.convert import convert
 from cli.doctor import doctor
@@ -55,6 +56,7 @@ _EXAMPLES: dict[Callable[..., None], str] = {
     ppl: "cflow ppl -m model.cflow -f text.txt --against model_f32.cflow",
     inspect: "cflow inspect model.cflow --verify",
     check: "cflow check reports/runs/20260101T000000Z-host --json",
+    compare: "cflow compare reports/runs/A reports/runs/B --out compared.html",
     report: "cflow report reports/runs/20260101T000000Z-host",
     explain: "cflow explain 7",
 }

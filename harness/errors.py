@@ -4,6 +4,7 @@ HarnessError
 ├── RegistryError    claims.toml breaks a rule; names the key
 ├── EvidenceError    raw material that cannot be evidence; names the field
 ├── ResultsError     results.json is missing, damaged, or of another run; names the field
+├── ComparisonError  runs that cannot be held against each other; names both
 └── ProfileError     an unknown profile
 """
 
@@ -28,3 +29,7 @@ class ResultsError(HarnessError):
 
 class ProfileError(HarnessError):
     """A profile that does not exist."""
+
+
+class ComparisonError(HarnessError):
+    """Runs that cannot be held against each other."""

@@ -21,7 +21,8 @@ MAX_BYTES: Final = 2_000_000
 
 
 @functools.cache
-def _environment() -> jinja2.Environment:
+def environment() -> jinja2.Environment:
+    """Where the templates are: everything that they print is escaped."""
     return jinja2.Environment(
         loader=jinja2.PackageLoader("reports", "templates"),
         autoescape=True,
@@ -34,7 +35,7 @@ def _environment() -> jinja2.Environment:
 
 def to_html(report: Report) -> str:
     """The page of a view model. The same model always gives the same bytes."""
-    return _environment().get_template("report.html.j2").render(r=report)
+    return environment().get_template("report.html.j2").render(r=report)
 
 
 def page(results: Results, checked: Mapping[str, Any], max_bytes: int = MAX_BYTES) -> str:
