@@ -13,7 +13,8 @@ from typing import Any, NoReturn
 import pytest
 
 from claims.models import remove_cached
-from claims.run import REGISTRY_PATH, ClaimsRun, Found, Settings, UnfitError, model_cache
+from claims.own_file import UnfitError
+from claims.run import REGISTRY_PATH, ClaimsRun, Found, Settings, model_cache
 from claims.summary import table
 from engine.errors import CflowError
 from harness import load
@@ -42,6 +43,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     group.addoption(
         "--out", type=Path, default=None, metavar="DIR", help="results; default: reports/runs/<utc>-<host>"
+    )
+    group.addoption(
+        "--gguf", type=Path, default=None, metavar="FILE", help="your own model, for the rows of e2e.own"
     )
     group.addoption("--resume", action="store_true", help="go on with the interrupted run in --out DIR")
     group.addoption(
@@ -135,6 +139,7 @@ def claims_run(request: pytest.FixtureRequest) -> ClaimsRun:
         out=config.getoption("out"),
         resume=config.getoption("resume"),
         only=_partial(request.session.items),
+        gguf=config.getoption("gguf"),
         arguments=[str(text) for text in config.invocation_params.args if not str(text).startswith("claims")],
     )
     try:

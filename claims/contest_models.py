@@ -89,7 +89,7 @@ _MOE_3B: Final = Shape("moe_3b", Geometry.named("moe_3b"))
 MODELS: Final[Mapping[str, Models]] = {
     "smoke": Models(
         Shape("e2e-moe-3m", _moe(2, 256, 2048)),
-        Shape("e2e-dense-5m", _dense(3, 256, 1, 1408, 3200)),
+        Shape("e2e-dense-5m", _dense(3, 256, 1, 1408, 3296)),
         Shape("e2e-same-moe-tiny", replace(_TINY_MOE, vocab=2048)),
     ),
     "quick": Models(

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from baselines.install import LLAMACPP, installed
+from claims.own_file import UnfitError, check_own
 from engine.enums import Isa
 from engine.errors import CflowError
 from engine.kernels import isa_default, isa_supported, threads_default
@@ -38,15 +39,12 @@ SEED: Final = 20_260_824
 Found = Evidence | NotMeasurable | Mapping[str, Evidence | NotMeasurable]
 
 
-class UnfitError(Exception):
-    """The profile does not fit this machine."""
-
-
 @dataclass(frozen=True)
 class Settings:
     """What the command line asked for.
 
-    out: results folder, None = a new one under reports/runs. only: the checks selected, None = all.
+    out: results folder, None = a new one under reports/runs. only: the checks selected, None = all. gguf: a
+    model of the user's own, None = none.
     """
 
     profile: str
@@ -55,6 +53,7 @@ class Settings:
     resume: bool
     only: Sequence[str] | None
     arguments: Sequence[str]
+    gguf: Path | None = None
 
 
 def new_run_folder(now: datetime | None = None, host: str | None = None) -> Path:
@@ -83,10 +82,15 @@ class ClaimsRun:
         fitting = fit(settings.profile, before)
         if not fitting.fits:
             raise UnfitError(fitting.message())
+        self.gguf = settings.gguf
+        if self.gguf is not None:
+            check_own(self.gguf, before)
         revised = revision(ROOT)
         options: dict[str, Any] = {"threads": self.threads, "isa": isa_default().name.lower()}
         if settings.only is not None:
             options["only"] = list(settings.only)
+        if self.gguf is not None:
+            options["gguf"] = str(self.gguf.absolute())
         self.recorder = Recorder.open(
             self.out,
             self.registry,

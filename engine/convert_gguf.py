@@ -89,6 +89,18 @@ def convert(
     return Conversion(target_path, name, architecture.name, len(specs), file_bytes, note)
 
 
+def examine(source_path: Path) -> Hyperparameters:
+    """The parameters of what `convert` would write. No weights are read.
+
+    Raises what `convert` does for an architecture, type, key or name that does not work, or a damaged file.
+    """
+    source = GgufSource(source_path)
+    architecture = architecture_of(source)
+    hparams = read_hyperparameters(source, architecture, TileShape())
+    _Plan(source, architecture, hparams, None).specs()
+    return hparams
+
+
 class _Plan:
     """Which GGUF tensors make up each tensor of the file, in which type, and their bytes."""
 

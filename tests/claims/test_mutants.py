@@ -18,7 +18,10 @@ MUTANTS = {
     "delay_off_by_one": (("7.path",), ("7.law",)),
     "hints_elsewhere": (("6.hint_reads", "6.walk_reads", "6.hint_places"), ("1.addresses",)),
     "read_consumed_early": (("7.overlap_tokens",), ("7.overlap_window", "7.traffic")),
-    "read_all_experts": (("7.traffic", "7.law", "1.addresses", "1.bytes", "1.resident"), ("5.order",)),
+    "read_all_experts": (
+        ("7.traffic", "7.law", "1.addresses", "1.bytes", "1.resident", "e2e.active"),
+        ("5.order",),
+    ),
     "stripes_out_of_order": (("5.order",), ("1.addresses", "7.traffic")),
     "unfused": (("4.loads", "4.l1"), ("4.bytes", "4.equal")),
     "wrong_expert_read": (("7.overlap_tokens",), ("7.overlap_window", "7.traffic")),
@@ -49,6 +52,7 @@ HEALTHY = {
     "7.overlap_window": "SUPPORTED",
     "7.traffic": "SUPPORTED",
     "8.walk": "SUPPORTED",
+    "e2e.active": "SUPPORTED",
 }
 
 

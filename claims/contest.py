@@ -1,0 +1,218 @@
+"""The end-to-end comparison: engines on the models of a profile, in rounds that several figures look at.
+
+Rounds hold engines together whose speeds are divided by each other. The larger profiles hold two engines at a
+time, so that two models at most are in memory; `quick` holds all that share a model's size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from baselines.errors import BaselineError
+from baselines.install import LLAMACPP, installed
+from claims.contest_arms import (
+    PAGES,
+    PROMPT,
+    Field,
+    Opponent,
+    Sleepers,
+    open_llamacpp,
+    open_ours,
+    prepare_llamacpp,
+)
+from claims.contest_models import MODELS
+from claims.lasting import LOGS, Lasting, Logs
+from claims.models import from_gguf
+from claims.run import SEED, ClaimsRun
+from claims.timing import open_bench, progress_line
+from engine.errors import MemoryExhaustedError
+from harness.paired import Arm, run_pairs
+from harness.reductions import Scalar
+from harness.rounds import Figure, RoundsOf, Side, Timed
+from harness.statistics import DEFAULT_ROUNDS, MIN_ROUNDS
+from harness.verdict import NotMeasurable
+
+OURS: Final = "cflow"
+MOE: Final = f"{OURS}, the paper's MoE"
+MOE_MAPPED: Final = f"{OURS}, the paper's MoE, mapped"
+DENSE: Final = f"{OURS}, dense"
+LLAMACPP_DENSE: Final = f"{LLAMACPP}, dense"
+SAME_MOE: Final = f"{OURS}, the same MoE"
+LLAMACPP_SAME_MOE: Final = f"{LLAMACPP}, the same MoE"
+OWN: Final = f"{OURS}, your file"
+LLAMACPP_OWN: Final = f"{LLAMACPP}, your file"
+"""Names of the arms: an engine and its model."""
+
+TOKENS: Final = {"smoke": 8, "quick": 24, "full": 6, "paper": 4}
+"""Timed tokens of a turn: a turn takes about as long in every profile."""
+_ROUNDS: Final = {"smoke": MIN_ROUNDS, "quick": MIN_ROUNDS, "full": DEFAULT_ROUNDS, "paper": DEFAULT_ROUNDS}
+
+Group = tuple[str, ...]
+
+_TOGETHER: Final[tuple[Group, ...]] = (
+    (MOE, DENSE, LLAMACPP_DENSE),
+    (SAME_MOE, LLAMACPP_SAME_MOE),
+    (OWN, LLAMACPP_OWN),
+)
+_TWO_AT_A_TIME: Final[tuple[Group, ...]] = (
+    (MOE, LLAMACPP_DENSE),
+    (DENSE, LLAMACPP_DENSE),
+    (MOE, DENSE),
+    (SAME_MOE, LLAMACPP_SAME_MOE),
+    (OWN, LLAMACPP_OWN),
+)
+GROUPS: Final[Mapping[str, tuple[Group, ...]]] = {
+    "smoke": _TOGETHER,
+    "quick": _TOGETHER,
+    "full": _TWO_AT_A_TIME,
+    "paper": (*_TWO_AT_A_TIME, (MOE_MAPPED,)),
+}
+"""Arms that share rounds. A figure is taken from the first group that holds all of its arms."""
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """check: the one in whose time the rounds ran. owner: the record and cell that hold them, if any does."""
+
+    found: Timed | NotMeasurable
+    check: str
+    owner: RoundsOf | None = None
+
+
+class Contest:
+    """Measures groups on demand and keeps them for the checks that follow. own: the user's GGUF, if any."""
+
+    def __init__(self, run: ClaimsRun, own: Path | None = None) -> None:
+        self._run = run
+        self._own = own
+        self._models = MODELS[run.profile]
+        logs = Logs(run.out / LOGS)
+        self._field = Field(run.cache, run.threads, TOKENS[run.profile], logs)
+        self._kept: dict[Group, _Measured] = {}
+        self._opponents: dict[str, Opponent] = {}
+
+    def view(self, check: str, label: str, figure: Figure) -> Timed | NotMeasurable:
+        """A figure for the cell `label` of a check, from rounds that hold its arms."""
+        group = next((one for one in GROUPS[self._run.profile] if set(figure.arms) <= set(one)), None)
+        if group is None:
+            return NotMeasurable(f"not part of profile {self._run.profile}")
+        missing = next(filter(None, map(self._missing, figure.arms)), None)
+        if missing is not None:
+            return NotMeasurable(missing)
+        here = tuple(name for name in group if self._missing(name) is None)
+        measured = self._measured(here, check)
+        if isinstance(measured.found, NotMeasurable):
+            return measured.found
+        if measured.owner is None:
+            self._kept[here] = replace(measured, owner=RoundsOf(check, label))
+        return replace(measured.found, figure=figure, rounds_of=measured.owner)
+
+    def _missing(self, name: str) -> str | None:
+        """Why an arm cannot be there, if it cannot."""
+        if _engine(name) == LLAMACPP and installed(LLAMACPP) is None:
+            return f"llama.cpp is not installed: run `cflow baseline install {LLAMACPP}`"
+        if name in (OWN, LLAMACPP_OWN) and self._own is None:
+            return "no file was given: --gguf FILE"
+        return None
+
+    def _measured(self, group: Group, check: str) -> _Measured:
+        """Rounds count with the check in whose time they ran, or not at all."""
+        kept = self._kept.get(group)
+        if kept is None or (isinstance(kept.found, Timed) and kept.owner is None and kept.check != check):
+            try:
+                found: Timed | NotMeasurable = self._rounds(group, check)
+            except (BaselineError, MemoryExhaustedError) as error:
+                found = NotMeasurable(str(error))
+            kept = self._kept[group] = _Measured(found, check)
+        return kept
+
+    def _rounds(self, group: Group, check: str) -> Timed:
+        told: dict[str, Scalar | bool | None] = {}
+        for name in group:  # before any is opened: preparing loads a model, too
+            if _engine(name) == LLAMACPP:
+                told |= self._opponent(name).told
+        mapped = MOE_MAPPED in group
+        with ExitStack() as stack:
+            arms = list(self._open(group, stack))
+            bench = stack.enter_context(open_bench(self._run.threads, huge=not mapped))
+            return run_pairs(
+                arms,
+                Figure(Side(group[0], "speed"), None),
+                bench.probes(),
+                control_of=group[0],
+                seed=SEED,
+                rounds=_ROUNDS[self._run.profile],
+                roof=bench.roof() if mapped else None,
+                inputs={
+                    **{f"model of {name}": self._files(name)[0].stem for name in group},
+                    "prompt": PROMPT,
+                    "tokens": self._field.tokens,
+                    "threads": self._run.threads,
+                    "weights": "page cache through a shared mapping" if mapped else PAGES,
+                    **told,
+                },
+                progress=progress_line(f"{check}, {' | '.join(group)}"),
+            )
+
+    def _open(self, group: Group, stack: ExitStack) -> Iterator[Arm]:
+        engines: dict[str, Lasting] = {}
+        for name in group:
+            others: Sequence[int] = Sleepers(engines, name)
+            if _engine(name) == OURS:
+                residency = "mmap" if name == MOE_MAPPED else "copy"
+                yield stack.enter_context(
+                    open_ours(name, self._files(name)[0], self._field, others, residency)
+                )
+            else:
+                opened = open_llamacpp(name, self._opponent(name), self._field, others)
+                engines[name] = stack.enter_context(opened)
+                yield engines[name].arm
+
+    def _opponent(self, name: str) -> Opponent:
+        if name not in self._opponents:
+            path, gguf = self._files(name)
+            assert gguf is not None
+            self._opponents[name] = prepare_llamacpp(path, gguf, self._field)
+        return self._opponents[name]
+
+    def _files(self, name: str) -> tuple[Path, Path | None]:
+        """The .cflow of an arm's model, and the GGUF of the same weights where the arm loads that."""
+        if name in (OWN, LLAMACPP_OWN):
+            assert self._own is not None
+            return from_gguf(self._run.cache, self._own), self._own
+        shape = {
+            MOE: self._models.moe,
+            MOE_MAPPED: self._models.moe,
+            SAME_MOE: self._models.same_moe,
+            LLAMACPP_SAME_MOE: self._models.same_moe,
+        }.get(name, self._models.dense)
+        wanted = _engine(name) == LLAMACPP
+        return shape.cflow(self._run.cache), shape.gguf(self._run.cache) if wanted else None
+
+
+def _engine(name: str) -> str:
+    return name.partition(", ")[0]
+
+
+def lead(arm: str, other: str) -> Figure:
+    """Tokens per second of one arm over those of another."""
+    return Figure(Side(arm, "speed"), Side(other, "speed"))
+
+
+def byte_lead(arm: str, other: str) -> Figure:
+    """Weight bytes per second of one arm over those of another."""
+    return Figure(Side(arm, "bandwidth"), Side(other, "bandwidth"))
+
+
+def tokens_per_s(arm: str) -> Figure:
+    """Tokens per second of an arm."""
+    return Figure(Side(arm, "speed"), None, 1e9)
+
+
+def gigabytes_per_s(arm: str) -> Figure:
+    """Weight bytes per nanosecond of an arm, that is GB/s."""
+    return Figure(Side(arm, "bandwidth"), None)

@@ -1,0 +1,43 @@
+"""The user's own model: looked at before anything is measured, so that nothing fails an hour later."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from engine.convert_gguf import examine
+from engine.errors import CflowError
+
+LEAST_CONTEXT: Final = 64
+"""Positions that the rounds need, with a few to spare."""
+_COPIES: Final = 2
+"""Both engines hold the weights in memory."""
+
+
+class UnfitError(Exception):
+    """The machine does not hold the profile, or a file that was given cannot be measured on it."""
+
+
+def check_own(path: Path, state: Mapping[str, Any]) -> None:
+    """Raises UnfitError naming the file and what is wrong: no GGUF, cut short, of an architecture or type
+    that does not work, too large for the machine. state: of the machine.
+    """
+    try:
+        found = examine(path)
+    except CflowError as error:
+        raise UnfitError(f"--gguf: {error}") from None
+    if found.context < LEAST_CONTEXT:
+        raise UnfitError(f"--gguf: {path}: context is {found.context}, at least {LEAST_CONTEXT} are needed")
+    size = path.stat().st_size
+    memory, free = state["memory"], state["storage"]["free_bytes"]
+    known = [one for one in (memory["available_bytes"], memory["limit_bytes"]) if one is not None]
+    if known and min(known) < _COPIES * size:
+        raise UnfitError(
+            f"--gguf: {path} has {size / 1e9:.1f} GB, which both engines hold: {_COPIES * size / 1e9:.1f} GB "
+            f"of free RAM needed, {min(known) / 1e9:.1f} GB found"
+        )
+    if free is not None and free < size:
+        raise UnfitError(
+            f"--gguf: {path} is converted: {size / 1e9:.1f} GB of free disk needed, {free / 1e9:.1f} GB found"
+        )
