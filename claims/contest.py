@@ -24,7 +24,7 @@ from claims.contest_arms import (
     open_ours,
     prepare_llamacpp,
 )
-from claims.contest_models import MODELS
+from claims.contest_models import MODELS, Shape
 from claims.lasting import LOGS, Lasting, Logs
 from claims.models import from_gguf
 from claims.run import SEED, ClaimsRun
@@ -148,7 +148,7 @@ class Contest:
                 rounds=_ROUNDS[self._run.profile],
                 roof=bench.roof() if mapped else None,
                 inputs={
-                    **{f"model of {name}": self._files(name)[0].stem for name in group},
+                    **{f"model of {name}": self._model(name) for name in group},
                     "prompt": PROMPT,
                     "tokens": self._field.tokens,
                     "threads": self._run.threads,
@@ -184,14 +184,21 @@ class Contest:
         if name in (OWN, LLAMACPP_OWN):
             assert self._own is not None
             return from_gguf(self._run.cache, self._own), self._own
-        shape = {
-            MOE: self._models.moe,
-            MOE_MAPPED: self._models.moe,
-            SAME_MOE: self._models.same_moe,
-            LLAMACPP_SAME_MOE: self._models.same_moe,
-        }.get(name, self._models.dense)
+        shape = self._shape(name)
         wanted = _engine(name) == LLAMACPP
         return shape.cflow(self._run.cache), shape.gguf(self._run.cache) if wanted else None
+
+    def _shape(self, name: str) -> Shape:
+        if name in (MOE, MOE_MAPPED):
+            return self._models.moe
+        return self._models.same_moe if name in (SAME_MOE, LLAMACPP_SAME_MOE) else self._models.dense
+
+    def _model(self, name: str) -> str:
+        """The name of an arm's model."""
+        if name in (OWN, LLAMACPP_OWN):
+            assert self._own is not None
+            return self._own.name
+        return self._shape(name).name
 
 
 def _engine(name: str) -> str:

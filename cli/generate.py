@@ -12,6 +12,7 @@ from cli.session_options import (
     RamBudgetOption,
     ResidencyOption,
     VerifyOption,
+    memory_note,
     reading_notes,
     session_options,
 )
@@ -58,6 +59,7 @@ def generate(
         sampler = Sampler(temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
         emit = _ids_as_text() if tokenizer is None else tokenizer.stream()
         with Session(opened, context=len(ids) + count - 1, **options) as session:
+            message(memory_note(session))
             for note in reading_notes(session.options, options):
                 message(note)
             stop = None if ignore_eos else opened.eos

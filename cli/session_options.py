@@ -10,7 +10,7 @@ import typer
 from cli.console import UsageError, mb
 from engine.enums import Reader, ReadPath, Residency, Verify
 from engine.errors import ArgumentError
-from engine.session import OptionValue, parse_options, size_bytes
+from engine.session import OptionValue, Session, parse_options, size_bytes
 
 OptionOption = Annotated[
     list[str] | None,
@@ -74,6 +74,16 @@ def session_options(
         if named.get(name) is not None and not _is_direct(options.get("residency")):
             raise UsageError(f"--{name.replace('_', '-')} needs --residency direct")
     return options
+
+
+def memory_note(session: Session) -> str:
+    """What decoding will take: the file, keys and values for the whole context, and the rest."""
+    kv_bytes, held_bytes = session.memory_bytes()
+    positions = f"{session.context} position{'s' if session.context > 1 else ''}"
+    return (
+        f"{mb(session.model.file_bytes)} in the file, {mb(kv_bytes)} of keys and values for {positions}, "
+        f"{mb(held_bytes - kv_bytes)} of other memory"
+    )
 
 
 def _is_direct(residency: OptionValue | None) -> bool:

@@ -205,6 +205,32 @@ class Projection:
 
 
 @dataclass(frozen=True)
+class ScaledBars:
+    """Bars of one unit over an axis of their own."""
+
+    title: str
+    anchor: str
+    unit: str
+    axis: Axis
+    axis_alt: str
+    bars: tuple[Bar, ...]
+
+
+@dataclass(frozen=True)
+class EndToEnd:
+    """Engines on their models. sentence: which part of the lead is the model and which the engine; `anchor`
+    is the check behind it. doubt: why its rounds decide nothing, empty when they do.
+    """
+
+    sentence: str
+    doubt: str
+    anchor: str
+    panels: tuple[ScaledBars, ...]
+    has_paper: bool
+    table: Table
+
+
+@dataclass(frozen=True)
 class ClaimView:
     """One claim. `headline` is the check whose figure stands for the claim on the first screen."""
 
@@ -250,6 +276,7 @@ class Report:
     claims: tuple[ClaimView, ...]
     first_screen: tuple[CheckView, ...]
     forest: Forest | None
+    end_to_end: EndToEnd | None
     projection: Projection | None
     machine: tuple[Table, ...]
     run_tables: tuple[Table, ...]

@@ -8,6 +8,7 @@ from typing import Any, Final
 from harness.results import Results
 from reports import checks, panels, state
 from reports import format as fmt
+from reports.end_to_end import end_to_end
 from reports.model import Checker, ClaimView, Report
 from reports.projection import projection
 
@@ -118,6 +119,7 @@ def build(results: Results, checked: Json, raw: bool = True) -> Report:
         claims=claims,
         first_screen=tuple(check for claim in claims for check in claim.checks if check.id in flagged),
         forest=panels.forest(results),
+        end_to_end=end_to_end(results),
         projection=projection(results),
         machine=state.machine_tables(results.data["machine"]),
         run_tables=(

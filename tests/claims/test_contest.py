@@ -218,7 +218,7 @@ def test_a_file_of_the_users_own(
 ) -> None:
     gguf = LlamaGguf(d_model=256, hidden=512).write(tmp_path / "mine.gguf")
     found = rounds(Contest(cast(ClaimsRun, Run(models)), gguf).view("e2e.own", "", lead(OWN, LLAMACPP_OWN)))
-    assert str(found.inputs[f"model of {OWN}"]).startswith("mine-")
+    assert found.inputs[f"model of {OWN}"] == "mine.gguf"
     without = Contest(cast(ClaimsRun, Run(models))).view("e2e.own", "", lead(OWN, LLAMACPP_OWN))
     assert without == NotMeasurable("no file was given: --gguf FILE")
 
