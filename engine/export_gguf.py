@@ -27,12 +27,10 @@ from engine.format import CflowFile, TensorEntry, read_file
 from engine.gguf_names import ARCHITECTURES, NAMES, ROTATED_PARTS, GgufArchitecture, adjacent_order
 from engine.gguf_target import ALIGN_BYTES, GgufTensor, MetadataValue, plan_gguf
 from engine.hyperparameters import Hyperparameters
-from engine.kernels import unpack_tiles
+from engine.part_rows import part_rows
 from engine.pending import PendingFile
 from engine.tensors import EXPERT_ROLES, checked_specs, shape_of
 from engine.tiles import Bytes
-
-_BAND_BYTES = 4 << 20
 
 
 @dataclass(frozen=True)
@@ -217,23 +215,8 @@ class _Exporter:
 
     def _rows(self, entry: TensorEntry, part: int) -> Iterator[Bytes]:
         """GGUF rows, uint8 [rows, row bytes], of bands of whole stripes and, where rows move, whole heads."""
-        spec, shape = entry.spec, self._hparams.tile_shape
-        layout, data = spec.layout(shape), self._file.data(entry)
-        reordered = self._reordered(spec.role, part)
-        unit = math.lcm(shape.rows, self._hparams.head_dim) // shape.rows if reordered else 1
-        step = unit * max(1, _BAND_BYTES // max(layout.stripe_offset(unit), 1))
-        for first in range(0, -(-spec.part_rows[part] // shape.rows), step):
-            end = min(first + step, layout.stripes)
-            rows = [min(rows, end * shape.rows) - first * shape.rows for rows in spec.part_rows]
-            present = [index for index, count in enumerate(rows) if count > 0]
-            band = unpack_tiles(
-                spec.kind,
-                [rows[index] for index in present],
-                spec.columns,
-                data[layout.stripe_offset(first) : layout.stripe_offset(end)],
-                shape.rows,
-                shape.cols,
-            )[present.index(part)]
-            if reordered:
-                band = band[adjacent_order(band.shape[0], self._hparams.head_dim)]
-            yield band
+        reordered = self._reordered(entry.spec.role, part)
+        tile_rows, head_dim = self._hparams.tile_shape.rows, self._hparams.head_dim
+        unit = math.lcm(tile_rows, head_dim) // tile_rows if reordered else 1
+        for band in part_rows(self._file, entry, part, unit):
+            yield band[adjacent_order(band.shape[0], head_dim)] if reordered else band

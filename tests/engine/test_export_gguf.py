@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from engine import export_gguf
+from engine import part_rows
 from engine.convert_gguf import convert
 from engine.enums import Activation, Role, Type
 from engine.errors import ChecksumError, FileError, UnsupportedError
@@ -100,7 +100,7 @@ def test_any_shape_comes_back(
     source, target, back = (tmp_path / name for name in ("m.cflow", "m.gguf", "back.cflow"))
     synthesise(source, geometry, 3, kind.name.lower(), tile_rows=tile_rows, tile_cols=tile_cols, name="m")
     with monkeypatch.context() as patch:
-        patch.setattr(export_gguf, "_BAND_BYTES", band_bytes)
+        patch.setattr(part_rows, "BAND_BYTES", band_bytes)
         export(source, target)
     convert(target, back, tile_shape=TileShape(tile_rows, tile_cols))
     assert back.read_bytes() == source.read_bytes()
@@ -110,7 +110,7 @@ def test_bands_do_not_matter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     source = tmp_path / "m.cflow"
     synthesise(source, Geometry.parse(DENSE), 3, tile_rows=16, tile_cols=32)
     export(source, tmp_path / "whole.gguf")
-    monkeypatch.setattr(export_gguf, "_BAND_BYTES", 1)
+    monkeypatch.setattr(part_rows, "BAND_BYTES", 1)
     export(source, tmp_path / "bands.gguf")
     assert (tmp_path / "whole.gguf").read_bytes() == (tmp_path / "bands.gguf").read_bytes()
 
