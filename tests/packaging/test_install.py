@@ -13,7 +13,7 @@ import pytest
 
 from tools.build_engine import ROOT
 
-PACKAGES = ("baselines", "claims", "cli", "engine", "harness", "reports")
+PACKAGES = ("architectures", "baselines", "claims", "cli", "engine", "harness", "reports")
 LIBRARIES = ("libcflow.so", "libcflow_record.so", "libcflow_fault.so")
 
 
