@@ -1,5 +1,6 @@
-"""`cflow convert`: between GGUF, .cflow and .vflow, and from trained models."""
+"""`cflow convert`: between GGUF, .cflow and .vflow, from trained models, and to folders for vLLM."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -10,7 +11,9 @@ from engine.convert_checkpoint import WeightClass, convert_checkpoint, parse_typ
 from engine.convert_gguf import convert as convert_gguf
 from engine.enums import Order
 from engine.export_gguf import export
+from engine.export_hf import export_hf
 from engine.gguf_names import ARCHITECTURES
+from engine.hf_forms import HfForm
 from engine.layout import MAGIC
 from engine.reorder import reorder
 from engine.tiles import TileShape, type_named
@@ -27,7 +30,8 @@ def convert(
     target: Annotated[
         Path,
         typer.Argument(
-            help="The file to write, or replace: GGUF when it ends in .gguf, stage-major when in .vflow."
+            help="The file to write, or replace: GGUF when it ends in .gguf, stage-major when in .vflow; "
+            "with --hf a folder."
         ),
     ],
     quantize: Annotated[
@@ -50,18 +54,26 @@ def convert(
         typer.Option(help="Columns of a tile, a multiple of 32.", show_default=str(TileShape.cols)),
     ] = None,
     stages: StagesOption = None,
+    hf: Annotated[
+        HfForm | None,
+        typer.Option(help="Write a folder for Hugging Face's loaders and vLLM, its matrices in this form."),
+    ] = None,
 ) -> None:
     """Convert a model between GGUF, .cflow (layer-major) and .vflow (stage-major), block for block.
 
     Dense and with experts. What the engine would compute otherwise than a GGUF file asks (K-quants, scaled
     rotary embeddings, sliding windows, shared experts ...) is refused by name, and so is a .cflow model that
     no GGUF architecture describes. The tokenizer is carried along, but not back into GGUF. Between .cflow and
-    .vflow every tensor keeps its bytes.
+    .vflow every tensor keeps its bytes. With --hf a dense model without delays becomes config.json and
+    model.safetensors, dequantised to bf16, or quantised anew to int8 or int4 as compressed-tensors has them.
 
     Routers, norms and registers of a trained model stay f32; the error of quantisation is printed by class.
 
     Example: cflow convert model.cflow model.vflow --stages kind
     """
+    if hf is not None:
+        _to_hf(source, target, hf, [quantize, type_, tile_rows, tile_cols, stages])
+        return
     order = file_order(target, stages)
     shaping = {"--quantize": quantize, "--tile-rows": tile_rows, "--tile-cols": tile_cols}
     given = [name for name, value in shaping.items() if value is not None]
@@ -133,3 +145,11 @@ def _to_gguf(source: Path, target: Path) -> None:
     if done.had_tokenizer:
         message("note: the tokenizer is not carried along into GGUF")
     print(f"{target}: architecture {done.architecture}, {_sizes(done.tensors, done.file_bytes)}")
+
+
+def _to_hf(source: Path, target: Path, form: HfForm, others: Sequence[object]) -> None:
+    if any(other is not None for other in others):
+        raise UsageError("--hf: takes no option beside it; the source is a .cflow model as it is")
+    with progress_bar(f"converting {source.name}") as progress:
+        done = export_hf(source, target, form, progress=progress)
+    print(f"{target}: {done.architecture} in {form}, {_sizes(done.tensors, done.weight_bytes)}")

@@ -1,9 +1,11 @@
-"""A file under a temporary name that takes its real name only when it is whole."""
+"""A file or folder under a temporary name that takes its real name only when it is whole."""
 
 from __future__ import annotations
 
 import errno
 import os
+import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -69,11 +71,7 @@ class PendingFile:
         try:
             os.fsync(self.fd)
             os.replace(self._temporary, self.path)
-            folder = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
+            _sync_folder(self.path.parent)
         except OSError as error:
             raise FileError(f"{self.path}: cannot be completed: {error.strerror}") from error
         self._close()
@@ -87,3 +85,64 @@ class PendingFile:
     def _close(self) -> None:
         fd, self.fd = self.fd, -1
         os.close(fd)
+
+
+class PendingFolder:
+    """Creates a temporary folder beside `path`; `commit()` gives it that name, anything else removes it.
+
+    A folder at `path` is replaced when it holds nothing but files named in `replaceable`. Raises FileError
+    naming the path: something else is there, or a system call failed.
+    """
+
+    def __init__(self, path: Path, replaceable: Sequence[str]) -> None:
+        self.path = path
+        self.temporary = path.parent / f".{path.name}.{os.getpid()}.tmp"
+        self._old = path.parent / f".{path.name}.{os.getpid()}.old.tmp"
+        if path.is_symlink() or (path.exists() and not path.is_dir()):
+            raise FileError(f"{path}: exists and is no folder")
+        try:
+            held = sorted(entry.name for entry in path.iterdir()) if path.exists() else []
+            foreign = next((name for name in held if name not in replaceable), None)
+            if foreign is not None:
+                raise FileError(
+                    f"{path}: is not replaced: it holds {foreign}, which is none of {', '.join(replaceable)}"
+                )
+            self.temporary.mkdir()
+        except OSError as error:
+            raise FileError(f"{path}: cannot be written: {error.strerror}") from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        shutil.rmtree(self.temporary, ignore_errors=True)
+
+    def commit(self) -> None:
+        """Gives the folder its name. Raises FileError; the folder that was there is then still there."""
+        try:
+            replaced = self.path.exists()
+            if replaced:
+                self.path.rename(self._old)
+            try:
+                self.temporary.rename(self.path)
+            except OSError:
+                if replaced:
+                    self._old.rename(self.path)
+                raise
+            _sync_folder(self.path.parent)
+        except OSError as error:
+            raise FileError(f"{self.path}: cannot be completed: {error.strerror}") from error
+        shutil.rmtree(self._old, ignore_errors=True)
+
+
+def _sync_folder(path: Path) -> None:
+    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

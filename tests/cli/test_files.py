@@ -127,6 +127,22 @@ def test_convert_back_to_gguf(cflow: Cflow, tmp_path: Path) -> None:
     assert read_file(model).hparams.layers == read_file(tmp_path / "again.cflow").hparams.layers
 
 
+def test_convert_to_a_folder_for_other_engines(cflow: Cflow, tmp_path: Path, moe: Path) -> None:
+    model, folder = tmp_path / "m.cflow", tmp_path / "m"
+    assert cflow("synth", model, "--geometry", "tiny_dense").code == 0
+    outcome = cflow("convert", model, folder, "--hf", "int8")
+    assert (outcome.code, outcome.err) == (0, "")
+    assert f"{folder}: LlamaForCausalLM in int8, " in outcome.out
+    assert sorted(path.name for path in folder.iterdir()) == ["config.json", "model.safetensors"]
+    assert cflow("convert", model, folder, "--hf", "bf16").code == 0
+    outcome = cflow("convert", moe, tmp_path / "moe", "--hf", "bf16")
+    assert (outcome.code, "only dense models are exported" in outcome.err) == (2, True)
+    outcome = cflow("convert", model, tmp_path / "n", "--hf", "bf16", "--tile-rows", 32)
+    assert (outcome.code, "--hf: takes no option beside it" in outcome.err) == (2, True)
+    assert cflow("convert", model, folder, "--hf", "fp8").code == 2
+    assert not (tmp_path / "moe").exists() and not (tmp_path / "n").exists()
+
+
 def test_convert_to_gguf_refuses_and_leaves_nothing(cflow: Cflow, tmp_path: Path, moe: Path) -> None:
     target = tmp_path / "m.gguf"
     outcome = cflow("convert", moe, target)
