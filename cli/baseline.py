@@ -6,11 +6,14 @@ import typer
 
 from baselines.install import RECIPES, installed
 from baselines.install import install as install_baseline
-from cli.console import EXIT_USAGE, JsonOption, print_json
+from baselines.install import remove as remove_baseline
+from cli.console import EXIT_USAGE, JsonOption, print_json, spinner
+
+_NameArgument = Annotated[str, typer.Argument(help=f"One of: {', '.join(RECIPES)}.")]
 
 baseline = typer.Typer(
     name="baseline",
-    help="Install and list the engines that ours is compared with.",
+    help="Install, list and remove the engines that ours is compared with.",
     epilog="Example: cflow baseline install llama.cpp",
     invoke_without_command=True,
     rich_markup_mode=None,
@@ -25,10 +28,20 @@ def _without_command(context: typer.Context) -> None:
 
 
 @baseline.command(epilog="Example: cflow baseline install llama.cpp")
-def install(name: Annotated[str, typer.Argument(help=f"One of: {', '.join(RECIPES)}.")]) -> None:
-    """Fetch a baseline into the cache folder (environment variable CFLOW_BASELINES), unless it is there."""
-    path, fetched = install_baseline(name)
+def install(name: _NameArgument) -> None:
+    """Fetch a baseline into the cache folder (environment variable CFLOW_BASELINES), unless it is there.
+
+    llama.cpp takes 30 MB, vllm some 3 GB and minutes. A second call repairs what a failed one left.
+    """
+    with spinner(f"installing {name}") as say:
+        path, fetched = install_baseline(name, say)
     print(f"{name} {'installed' if fetched else 'already installed'} ({RECIPES[name].specifier}): {path}")
+
+
+@baseline.command(epilog="Example: cflow baseline remove vllm")
+def remove(name: _NameArgument) -> None:
+    """Remove a baseline from the cache folder, and what tries to install it left there."""
+    print(f"{name} {'removed' if remove_baseline(name) else 'was not there'}")
 
 
 @baseline.command("list", epilog="Example: cflow baseline list --json")

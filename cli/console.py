@@ -10,7 +10,15 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    Progress,
+    SpinnerColumn,
+    TaskProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 from engine.enums import Isa, Order
 from engine.kernels import threads_default
@@ -18,6 +26,8 @@ from engine.kernels import threads_default
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
+
+_STEP_WIDTH = 60
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 ModelOption = Annotated[Path, typer.Option("--model", "-m", help="A .cflow or .vflow model.")]
@@ -88,6 +98,18 @@ def progress_bar(what: str) -> Iterator[Callable[[int, int], None]]:
             progress.update(task, completed=done, total=total)
 
         yield advance
+
+
+@contextmanager
+def spinner(what: str) -> Iterator[Callable[[str], None]]:
+    """A callback that shows what is being done and for how long on stderr when that is a terminal; nothing
+    otherwise.
+    """
+    console = Console(stderr=True)
+    columns = (SpinnerColumn(), TimeElapsedColumn(), TextColumn("{task.description}", markup=False))
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task(what, total=None)
+        yield lambda step: progress.update(task, description=f"{what}: {step[:_STEP_WIDTH]}")
 
 
 def mb(size_bytes: float) -> str:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from baselines.errors import BaselineError
-from baselines.install import LLAMACPP, installed
+from baselines.install import LLAMACPP, VLLM, VLLM_RECIPE, installed
 from baselines.llamacpp import LlamaCpp
 from cli.console import EXIT_USAGE, JsonOption, mb, print_json
 from engine import native, smollm2
@@ -80,6 +80,7 @@ def _engine() -> list[Finding]:
         _vnni(),
         _smollm2(),
         _llamacpp(),
+        _vllm(),
     ]
 
 
@@ -124,6 +125,15 @@ def _llamacpp() -> Finding:
     except BaselineError as error:
         return Finding(name, False, False, str(error), "comparisons with it are NOT MEASURABLE HERE")
     return Finding(name, True, False, f"{build.version} ({build.commit}), back end {build.back_end}")
+
+
+def _vllm() -> Finding:
+    """Not started: that takes longer than all else here. The installation proved that it runs."""
+    name = "vLLM baseline"
+    if installed(VLLM) is None:
+        remedy = f"run `cflow baseline install {VLLM}` ({VLLM_RECIPE.needed_bytes / 1e9:.0f} GB of disk)"
+        return Finding(name, False, False, "not installed", remedy)
+    return Finding(name, True, False, VLLM_RECIPE.specifier)
 
 
 def _evidence() -> list[Finding]:

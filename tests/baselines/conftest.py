@@ -48,7 +48,7 @@ class FakeNpm:
 
 def package_files(version: str | None = None, library: str = "libllama.v0.5.0.so") -> dict[str, str]:
     """Files of llama.cpp's package, with libraries that hold nothing."""
-    recipe = install.RECIPES[install.LLAMACPP]
+    recipe = install.LLAMACPP_RECIPE
     return {
         str(recipe.manifest): json.dumps({"version": version or recipe.version}),
         str(recipe.libraries / library): "",

@@ -11,7 +11,7 @@ from baselines.errors import BaselineError
 from tests.baselines.conftest import FakeNpm, package_files
 
 NAME = install.LLAMACPP
-MANIFEST = str(install.RECIPES[NAME].manifest)
+MANIFEST = str(install.LLAMACPP_RECIPE.manifest)
 
 
 def entries(folder: Path) -> set[str]:
@@ -79,7 +79,7 @@ def test_an_incomplete_package_is_no_success(cache: Path, npm: FakeNpm, files: d
 
 
 def test_an_npm_that_hangs_is_ended(cache: Path, npm: FakeNpm, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(install, "_INSTALL_TIMEOUT_S", 1)
+    monkeypatch.setattr("baselines.npm.TIMEOUT_S", 1)
     npm.will(files=package_files(), seconds=3600)
     with pytest.raises(BaselineError, match=r"npm took longer than 1 s"):
         install.install(NAME)
@@ -143,8 +143,8 @@ def test_a_cache_that_cannot_be_made_is_named(cache: Path, npm: FakeNpm) -> None
 
 
 def test_unknown_names_are_refused(cache: Path) -> None:
-    for function in (install.install, install.installed, install.libraries):
-        with pytest.raises(BaselineError, match=r"unknown baseline '\.\./x'; allowed: llama\.cpp"):
+    for function in (install.install, install.installed, install.libraries, install.remove):
+        with pytest.raises(BaselineError, match=r"unknown baseline '\.\./x'; allowed: llama\.cpp, vllm"):
             function("../x")
 
 
@@ -157,3 +157,19 @@ def test_the_default_folder_is_in_the_home_folder(tmp_path: Path, monkeypatch: p
     monkeypatch.delenv(install.ENVIRONMENT_VARIABLE, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
     assert install.folder() == tmp_path / ".cache/cflow-claims/baselines"
+
+
+def test_removed_it_is_gone_and_can_come_back(cache: Path, npm: FakeNpm) -> None:
+    assert install.remove(NAME) is False
+    path, _ = install.install(NAME)
+    (cache / f".{NAME}.abc.tmp").mkdir()
+    assert install.remove(NAME) is True
+    assert (path.exists(), entries(cache)) == (False, set())
+    assert install.install(NAME) == (path, True)
+
+
+def test_what_npm_does_is_told(cache: Path, npm: FakeNpm) -> None:
+    npm.will(files=package_files(), message="added 1 package")
+    told: list[str] = []
+    install.install(NAME, told.append)
+    assert told == ["npm fetches @node-llama-cpp/linux-x64@3.22.1", "added 1 package"]
