@@ -99,6 +99,10 @@ class VenvRecipe(Recipe):
             last = done.lines[-1] if done.lines else "it printed nothing"
             raise self.failure(f"it does not run here: {last}; {self.hint}", done.lines)
         shutil.rmtree(temporary)
+        self.mark_complete(environment)
+
+    def mark_complete(self, environment: Path) -> None:
+        """Says that this recipe ran to its end there; what `is_complete` looks for."""
         marker = environment / f".{_MARKER}"
         marker.write_text(json.dumps(self._marker()), encoding="utf-8")
         marker.replace(environment / _MARKER)
