@@ -47,6 +47,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--gguf", type=Path, default=None, metavar="FILE", help="your own model, for the rows of e2e.own"
     )
+    group.addoption(
+        "--hf", type=Path, default=None, metavar="DIR", help="your own model for vLLM, for its row of e2e.own"
+    )
     group.addoption("--resume", action="store_true", help="go on with the interrupted run in --out DIR")
     group.addoption(
         "--clean", action="store_true", help="remove the cached models beside --out DIR, and measure nothing"
@@ -140,6 +143,7 @@ def claims_run(request: pytest.FixtureRequest) -> ClaimsRun:
         resume=config.getoption("resume"),
         only=_partial(request.session.items),
         gguf=config.getoption("gguf"),
+        hf=config.getoption("hf"),
         arguments=[str(text) for text in config.invocation_params.args if not str(text).startswith("claims")],
     )
     try:

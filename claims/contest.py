@@ -7,13 +7,13 @@ time, so that two models at most are in memory; `quick` holds all that share a m
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from baselines.errors import BaselineError
-from baselines.install import LLAMACPP, installed
+from baselines.install import LLAMACPP, VLLM, installed
 from claims.contest_arms import (
     PAGES,
     PROMPT,
@@ -25,11 +25,14 @@ from claims.contest_arms import (
     prepare_llamacpp,
 )
 from claims.contest_models import MODELS, Shape
+from claims.contest_vllm import TOKENS as VLLM_TOKENS
+from claims.contest_vllm import Weights, exported, open_vllm
 from claims.lasting import LOGS, Lasting, Logs
 from claims.models import from_gguf
 from claims.run import SEED, ClaimsRun
 from claims.timing import open_bench, progress_line
 from engine.errors import MemoryExhaustedError
+from engine.hf_forms import HfForm
 from harness.paired import Arm, run_pairs
 from harness.reductions import Scalar
 from harness.rounds import Figure, RoundsOf, Side, Timed
@@ -43,8 +46,10 @@ DENSE: Final = f"{OURS}, dense"
 LLAMACPP_DENSE: Final = f"{LLAMACPP}, dense"
 SAME_MOE: Final = f"{OURS}, the same MoE"
 LLAMACPP_SAME_MOE: Final = f"{LLAMACPP}, the same MoE"
+VLLM_DENSE: Final = {form: f"{VLLM} {form}, dense" for form in HfForm}
 OWN: Final = f"{OURS}, your file"
 LLAMACPP_OWN: Final = f"{LLAMACPP}, your file"
+VLLM_OWN: Final = f"{VLLM}, your folder"
 """Names of the arms: an engine and its model."""
 
 TOKENS: Final = {"smoke": 8, "quick": 24, "full": 6, "paper": 4}
@@ -57,6 +62,7 @@ _TOGETHER: Final[tuple[Group, ...]] = (
     (MOE, DENSE, LLAMACPP_DENSE),
     (SAME_MOE, LLAMACPP_SAME_MOE),
     (OWN, LLAMACPP_OWN),
+    (VLLM_OWN,),
 )
 _TWO_AT_A_TIME: Final[tuple[Group, ...]] = (
     (MOE, LLAMACPP_DENSE),
@@ -64,14 +70,23 @@ _TWO_AT_A_TIME: Final[tuple[Group, ...]] = (
     (MOE, DENSE),
     (SAME_MOE, LLAMACPP_SAME_MOE),
     (OWN, LLAMACPP_OWN),
+    (VLLM_OWN,),
 )
+
+
+def _beside_vllm(*forms: HfForm) -> tuple[Group, ...]:
+    return tuple((LLAMACPP_DENSE, VLLM_DENSE[form]) for form in forms)
+
+
 GROUPS: Final[Mapping[str, tuple[Group, ...]]] = {
-    "smoke": _TOGETHER,
-    "quick": _TOGETHER,
-    "full": _TWO_AT_A_TIME,
-    "paper": (*_TWO_AT_A_TIME, (MOE_MAPPED,)),
+    "smoke": (*_TOGETHER, *_beside_vllm(HfForm.BF16)),
+    "quick": (*_TOGETHER, *_beside_vllm(HfForm.INT4, HfForm.BF16)),
+    "full": (*_TWO_AT_A_TIME, *_beside_vllm(HfForm.INT4, HfForm.INT8)),
+    "paper": (*_TWO_AT_A_TIME, *_beside_vllm(*HfForm), (MOE_MAPPED,)),
 }
-"""Arms that share rounds. A figure is taken from the first group that holds all of its arms."""
+"""Arms that share rounds. A figure is taken from the first group that holds all of its arms. The forms of
+vLLM are those that a profile has the time and the memory for.
+"""
 
 
 @dataclass(frozen=True)
@@ -84,11 +99,15 @@ class _Measured:
 
 
 class Contest:
-    """Measures groups on demand and keeps them for the checks that follow. own: the user's GGUF, if any."""
+    """Measures groups on demand and keeps them for the checks that follow.
 
-    def __init__(self, run: ClaimsRun, own: Path | None = None) -> None:
+    own: the user's GGUF, if any. own_folder: the user's model as vLLM loads it.
+    """
+
+    def __init__(self, run: ClaimsRun, own: Path | None = None, own_folder: Path | None = None) -> None:
         self._run = run
         self._own = own
+        self._own_folder = own_folder
         self._models = MODELS[run.profile]
         logs = Logs(run.out / LOGS)
         self._field = Field(run.cache, run.threads, TOKENS[run.profile], logs)
@@ -115,8 +134,12 @@ class Contest:
         """Why an arm cannot be there, if it cannot."""
         if _engine(name) == LLAMACPP and installed(LLAMACPP) is None:
             return f"llama.cpp is not installed: run `cflow baseline install {LLAMACPP}`"
+        if _engine(name) == VLLM and installed(VLLM) is None:
+            return f"vLLM is not installed: run `cflow baseline install {VLLM}`"
         if name in (OWN, LLAMACPP_OWN) and self._own is None:
             return "no file was given: --gguf FILE"
+        if name == VLLM_OWN and self._own_folder is None:
+            return "no folder was given: --hf DIR"
         return None
 
     def _measured(self, group: Group, check: str) -> _Measured:
@@ -137,7 +160,7 @@ class Contest:
                 told |= self._opponent(name).told
         mapped = MOE_MAPPED in group
         with ExitStack() as stack:
-            arms = list(self._open(group, stack))
+            arms = list(self._open(group, stack, told))
             bench = stack.enter_context(open_bench(self._run.threads, huge=not mapped))
             return run_pairs(
                 arms,
@@ -158,7 +181,8 @@ class Contest:
                 progress=progress_line(f"{check}, {' | '.join(group)}"),
             )
 
-    def _open(self, group: Group, stack: ExitStack) -> Iterator[Arm]:
+    def _open(self, group: Group, stack: ExitStack, told: dict[str, Scalar | bool | None]) -> Iterator[Arm]:
+        """The arms of a group, one after another. told: takes what is known once an engine runs."""
         engines: dict[str, Lasting] = {}
         for name in group:
             others: Sequence[int] = Sleepers(engines, name)
@@ -167,10 +191,25 @@ class Contest:
                 yield stack.enter_context(
                     open_ours(name, self._files(name)[0], self._field, others, residency)
                 )
-            else:
+            elif _engine(name) == LLAMACPP:
                 opened = open_llamacpp(name, self._opponent(name), self._field, others)
                 engines[name] = stack.enter_context(opened)
                 yield engines[name].arm
+            else:
+                weights = stack.enter_context(self._weights(name))
+                tokens = VLLM_TOKENS[self._run.profile]
+                started = open_vllm(name, weights, self._field, tokens, others)
+                engines[name], ran = stack.enter_context(started)
+                told |= ran
+                yield engines[name].arm
+
+    def _weights(self, name: str) -> AbstractContextManager[Weights]:
+        """What vLLM loads."""
+        if name == VLLM_OWN:
+            assert self._own_folder is not None
+            return nullcontext(Weights(self._own_folder, 0))
+        form = next(form for form, arm in VLLM_DENSE.items() if arm == name)
+        return exported(self._models.dense.cflow(self._run.cache), form, self._field)
 
     def _opponent(self, name: str) -> Opponent:
         if name not in self._opponents:
@@ -198,11 +237,15 @@ class Contest:
         if name in (OWN, LLAMACPP_OWN):
             assert self._own is not None
             return self._own.name
+        if name == VLLM_OWN:
+            assert self._own_folder is not None
+            return self._own_folder.name
         return self._shape(name).name
 
 
 def _engine(name: str) -> str:
-    return name.partition(", ")[0]
+    """OURS, LLAMACPP or VLLM: an arm's first word."""
+    return name.partition(", ")[0].partition(" ")[0]
 
 
 def lead(arm: str, other: str) -> Figure:

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from baselines.errors import BaselineError
+from baselines.vllm_cpu import needed_bytes
 from engine.convert_gguf import examine
 from engine.errors import CflowError
 
@@ -30,14 +32,33 @@ def check_own(path: Path, state: Mapping[str, Any]) -> None:
     if found.context < LEAST_CONTEXT:
         raise UnfitError(f"--gguf: {path}: context is {found.context}, at least {LEAST_CONTEXT} are needed")
     size = path.stat().st_size
-    memory, free = state["memory"], state["storage"]["free_bytes"]
-    known = [one for one in (memory["available_bytes"], memory["limit_bytes"]) if one is not None]
-    if known and min(known) < _COPIES * size:
+    free = state["storage"]["free_bytes"]
+    available = _available_bytes(state)
+    if available is not None and available < _COPIES * size:
         raise UnfitError(
             f"--gguf: {path} has {size / 1e9:.1f} GB, which both engines hold: {_COPIES * size / 1e9:.1f} GB "
-            f"of free RAM needed, {min(known) / 1e9:.1f} GB found"
+            f"of free RAM needed, {available / 1e9:.1f} GB found"
         )
     if free is not None and free < size:
         raise UnfitError(
             f"--gguf: {path} is converted: {size / 1e9:.1f} GB of free disk needed, {free / 1e9:.1f} GB found"
         )
+
+
+def check_own_folder(path: Path, state: Mapping[str, Any]) -> None:
+    """Raises UnfitError naming a folder that is no model for vLLM, or one too large for the machine."""
+    try:
+        needed = needed_bytes(path, LEAST_CONTEXT)
+    except BaselineError as error:
+        raise UnfitError(f"--hf: {error}") from None
+    available = _available_bytes(state)
+    if available is not None and available < needed:
+        raise UnfitError(
+            f"--hf: {path}: about {needed / 1e9:.1f} GB of free RAM needed, {available / 1e9:.1f} GB found"
+        )
+
+
+def _available_bytes(state: Mapping[str, Any]) -> int | None:
+    memory = state["memory"]
+    known = [one for one in (memory["available_bytes"], memory["limit_bytes"]) if one is not None]
+    return min(known, default=None)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from baselines.install import LLAMACPP, installed
-from claims.own_file import UnfitError, check_own
+from claims.own_file import UnfitError, check_own, check_own_folder
 from engine.enums import Isa
 from engine.errors import CflowError
 from engine.kernels import isa_default, isa_supported, threads_default
@@ -44,7 +44,7 @@ class Settings:
     """What the command line asked for.
 
     out: results folder, None = a new one under reports/runs. only: the checks selected, None = all. gguf: a
-    model of the user's own, None = none.
+    model of the user's own, None = none. hf: a folder with one as vLLM loads it.
     """
 
     profile: str
@@ -54,6 +54,7 @@ class Settings:
     only: Sequence[str] | None
     arguments: Sequence[str]
     gguf: Path | None = None
+    hf: Path | None = None
 
 
 def new_run_folder(now: datetime | None = None, host: str | None = None) -> Path:
@@ -85,12 +86,17 @@ class ClaimsRun:
         self.gguf = settings.gguf
         if self.gguf is not None:
             check_own(self.gguf, before)
+        self.hf = settings.hf
+        if self.hf is not None:
+            check_own_folder(self.hf, before)
         revised = revision(ROOT)
         options: dict[str, Any] = {"threads": self.threads, "isa": isa_default().name.lower()}
         if settings.only is not None:
             options["only"] = list(settings.only)
         if self.gguf is not None:
             options["gguf"] = str(self.gguf.absolute())
+        if self.hf is not None:
+            options["hf"] = str(self.hf.absolute())
         self.recorder = Recorder.open(
             self.out,
             self.registry,

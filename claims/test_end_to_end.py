@@ -21,6 +21,8 @@ from claims.contest import (
     MOE_MAPPED,
     OWN,
     SAME_MOE,
+    VLLM_DENSE,
+    VLLM_OWN,
     Contest,
     byte_lead,
     gigabytes_per_s,
@@ -31,6 +33,7 @@ from claims.contest_models import MODELS, Shape
 from claims.decode_child import TOKENS, ChildError, peak_of
 from claims.run import ClaimsRun, Found
 from claims.timing import timed_cells
+from engine.hf_forms import HfForm
 from engine.model import Model
 from engine.session import Session
 from harness.evidence import Counted, Kernel
@@ -40,14 +43,17 @@ from harness.verdict import NotMeasurable
 
 DIFFERENT_MODELS = "Different models, as in the paper: this says nothing of the engines by itself."
 RANDOM_WEIGHTS = "Random weights: speed depends on bytes, shapes and routing, not on what the weights mean."
-ROWS = (MOE, LLAMACPP_DENSE, DENSE)
+ROWS = (MOE, LLAMACPP_DENSE, DENSE, *(VLLM_DENSE[form] for form in (HfForm.INT4, HfForm.INT8, HfForm.BF16)))
+OTHER_TOKENS = (
+    "vLLM's weights are made from the same values, in formats of its own; it decodes its own greedy tokens."
+)
 COUNTED_TOKENS = (11, 454)
 MIB = 2.0**20
 
 
 @pytest.fixture(scope="module")
 def contest(claims_run: ClaimsRun) -> Contest:
-    return Contest(claims_run, claims_run.gguf)
+    return Contest(claims_run, claims_run.gguf, claims_run.hf)
 
 
 def viewed(contest: Contest, check: str, figures: Mapping[str, Figure]) -> Found:
@@ -59,12 +65,19 @@ def viewed(contest: Contest, check: str, figures: Mapping[str, Figure]) -> Found
 
 @pytest.mark.check("e2e.ranking")
 def test_ranking(measure: Measure, contest: Contest) -> None:
-    figures = {"cflow, MoE, over llama.cpp, dense: different models": lead(MOE, LLAMACPP_DENSE)}
+    figures = {
+        "cflow, MoE, over llama.cpp, dense: different models": lead(MOE, LLAMACPP_DENSE),
+        **{
+            f"llama.cpp over vLLM {form}, the same dense model": lead(LLAMACPP_DENSE, arm)
+            for form, arm in VLLM_DENSE.items()
+        },
+    }
     measure(
         lambda: viewed(contest, "e2e.ranking", figures),
         [
             DIFFERENT_MODELS,
             RANDOM_WEIGHTS,
+            OTHER_TOKENS,
             "Models of a smaller profile than paper are smaller, in the same proportion.",
         ],
     )
@@ -87,8 +100,11 @@ def test_bytes(measure: Measure, contest: Contest) -> None:
 
 @pytest.mark.check("e2e.bytes_ranking")
 def test_bytes_ranking(measure: Measure, contest: Contest) -> None:
-    figures = {"cflow over llama.cpp": byte_lead(DENSE, LLAMACPP_DENSE)}
-    measure(lambda: viewed(contest, "e2e.bytes_ranking", figures), [RANDOM_WEIGHTS])
+    figures = {
+        "cflow over llama.cpp": byte_lead(DENSE, LLAMACPP_DENSE),
+        **{f"llama.cpp over vLLM {form}": byte_lead(LLAMACPP_DENSE, arm) for form, arm in VLLM_DENSE.items()},
+    }
+    measure(lambda: viewed(contest, "e2e.bytes_ranking", figures), [RANDOM_WEIGHTS, OTHER_TOKENS])
 
 
 @pytest.mark.check("e2e.same_moe")
@@ -191,5 +207,6 @@ def test_own(measure: Measure, contest: Contest) -> None:
         "cflow over llama.cpp, the same weights": lead(OWN, LLAMACPP_OWN),
         OWN: tokens_per_s(OWN),
         LLAMACPP_OWN: tokens_per_s(LLAMACPP_OWN),
+        VLLM_OWN: tokens_per_s(VLLM_OWN),
     }
     measure(lambda: viewed(contest, "e2e.own", figures))

@@ -9,9 +9,9 @@ from typing import Any, cast
 import pytest
 
 from baselines.errors import BaselineError
-from baselines.install import LLAMACPP
+from baselines.install import LLAMACPP, VLLM
 from baselines.llamacpp import Followed
-from claims import contest, contest_arms
+from claims import contest, contest_arms, contest_vllm
 from claims.contest import (
     DENSE,
     GROUPS,
@@ -22,6 +22,8 @@ from claims.contest import (
     MOE_MAPPED,
     OWN,
     SAME_MOE,
+    VLLM_DENSE,
+    VLLM_OWN,
     Contest,
     byte_lead,
     lead,
@@ -30,12 +32,14 @@ from claims.contest import (
 from claims.contest_models import MODELS
 from claims.run import ClaimsRun
 from engine.errors import MemoryExhaustedError
+from engine.hf_forms import HfForm
 from harness.kinds import PROFILE_NAMES
 from harness.profiles import profile
 from harness.rounds import Timed
 from harness.verdict import NotMeasurable
 from tests.claims.fake_bench import opener
 from tests.claims.fake_llamacpp import FakeLlamaCpp
+from tests.claims.fake_vllm_cpu import FakeVllmCpu
 from tests.engine.gguf_files import LlamaGguf
 
 
@@ -111,7 +115,7 @@ def test_the_engines_of_a_group_fit_the_memory_of_the_profile_together(name: str
     shapes = {MOE: models.moe, MOE_MAPPED: models.moe, SAME_MOE: models.same_moe}
     shapes |= {LLAMACPP_SAME_MOE: models.same_moe, DENSE: models.dense, LLAMACPP_DENSE: models.dense}
     for group in GROUPS[name]:
-        if OWN not in group:
+        if not {OWN, VLLM_OWN} & {*group} and not {*VLLM_DENSE.values()} & {*group}:
             size = sum(shapes[arm].geometry.parameters * 0.5625 for arm in group)
             assert size < 0.9 * profile(name).ram_bytes, group
 
@@ -223,6 +227,68 @@ def test_a_file_of_the_users_own(
     assert without == NotMeasurable("no file was given: --gguf FILE")
 
 
-def test_llamacpp_is_what_the_names_say() -> None:
+@pytest.fixture
+def vllm(monkeypatch: pytest.MonkeyPatch) -> type[FakeVllmCpu]:
+    kind = type("Fresh", (FakeVllmCpu,), {"loads": []})
+    monkeypatch.setattr(contest_vllm, "VllmCpu", kind)
+    return kind
+
+
+def test_vllm_runs_the_dense_model_in_a_form_of_its_own(
+    made: Contest, vllm: type[FakeVllmCpu], models: Path
+) -> None:
+    arm = VLLM_DENSE[HfForm.BF16]
+    found = rounds(made.view("e2e.ranking", "theirs", lead(LLAMACPP_DENSE, arm)))
+    assert {one.name for one in found.arms if one.control_of is None} == {LLAMACPP_DENSE, arm}
+    assert found.inputs["vLLM kernels"] == "FakeKernel" and found.inputs["vLLM form"] == "bf16"
+    assert found.inputs[f"model of {arm}"] == found.inputs[f"model of {LLAMACPP_DENSE}"]
+    sample = found.rounds[0].samples[arm].sample
+    assert sample.work == contest_vllm.TOKENS["smoke"]
+    # Two bytes a weight, where q4_0 has 0.5625.
+    ours = found.rounds[0].samples[LLAMACPP_DENSE].sample
+    ratio = (sample.bytes / sample.work) / (ours.bytes / ours.work)
+    assert ratio == pytest.approx(2 / 0.5625, rel=0.02)
+    (folder,) = vllm.loads
+    assert not folder.parent.exists(), "its weights are gone"
+    assert [path for path in (models / "models").iterdir() if path.is_dir()] == []
+
+
+def test_a_form_without_a_kernel_is_named_and_the_others_run(
+    made: Contest, vllm: type[FakeVllmCpu], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class NoKernel(FakeVllmCpu):
+        def __init__(self, folder: Path, **settings: int) -> None:
+            raise BaselineError("vllm: int4 needs AVX-512")
+
+    monkeypatch.setattr(contest_vllm, "VllmCpu", NoKernel)
+    found = made.view("e2e.ranking", "theirs", lead(LLAMACPP_DENSE, VLLM_DENSE[HfForm.BF16]))
+    assert isinstance(found, NotMeasurable) and "int4 needs AVX-512" in found.reason
+    rounds(made.view("e2e.ranking", "the lead", lead(MOE, LLAMACPP_DENSE)))
+
+
+def test_without_vllm_its_rows_say_how_to_get_it(made: Contest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(contest, "installed", lambda name: None)
+    found = made.view("e2e.tokens", "theirs", tokens_per_s(VLLM_DENSE[HfForm.BF16]))
+    assert found == NotMeasurable("vLLM is not installed: run `cflow baseline install vllm`")
+
+
+def test_a_folder_of_the_users_own(
+    models: Path, fake: type[Fake], vllm: type[FakeVllmCpu], asked: list[tuple[int, bool]], tmp_path: Path
+) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "config.json").write_text("{}")
+    own = Contest(cast(ClaimsRun, Run(models)), own_folder=tmp_path / "mine")
+    found = rounds(own.view("e2e.own", "", tokens_per_s(VLLM_OWN)))
+    assert found.inputs[f"model of {VLLM_OWN}"] == "mine"
+    assert (tmp_path / "mine" / "config.json").exists()
+    without = Contest(cast(ClaimsRun, Run(models))).view("e2e.own", "", tokens_per_s(VLLM_OWN))
+    assert without == NotMeasurable("no folder was given: --hf DIR")
+
+
+def test_names_begin_with_their_engine() -> None:
     for name in (LLAMACPP_DENSE, LLAMACPP_SAME_MOE, LLAMACPP_OWN):
         assert contest._engine(name) == LLAMACPP
+    for name in (*VLLM_DENSE.values(), VLLM_OWN):
+        assert contest._engine(name) == VLLM
+    for name in (MOE, DENSE, SAME_MOE, OWN):
+        assert contest._engine(name) == contest.OURS

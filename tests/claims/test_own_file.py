@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from claims import own_file
-from claims.own_file import UnfitError, check_own
+from claims.own_file import UnfitError, check_own, check_own_folder
 from tests.claims.running import run_claims
 from tests.engine.gguf_files import LlamaGguf
 
@@ -60,6 +61,26 @@ def test_a_file_that_was_cut_short(gguf: Path, keep: float) -> None:
 def test_no_file(tmp_path: Path) -> None:
     with pytest.raises(UnfitError, match="cannot be read"):
         check_own(tmp_path / "none.gguf", state())
+
+
+def folder(path: Path) -> Path:
+    path.mkdir()
+    sizes = {"num_hidden_layers": 2, "num_key_value_heads": 1, "head_dim": 64}
+    (path / "config.json").write_text(json.dumps(sizes))
+    (path / "model.safetensors").write_bytes(bytes(1000))
+    return path
+
+
+def test_a_folder_for_vllm(tmp_path: Path) -> None:
+    path = folder(tmp_path / "mine")
+    check_own_folder(path, state())
+    with pytest.raises(UnfitError, match=r"--hf: .*mine: about 3\.\d GB of free RAM needed, 1\.0 GB found"):
+        check_own_folder(path, state(ram=GB))
+    (path / "config.json").write_text("{")
+    with pytest.raises(UnfitError, match="--hf: .*config.json: is no model's description"):
+        check_own_folder(path, state())
+    with pytest.raises(UnfitError, match="--hf: .*holds no .safetensors file"):
+        check_own_folder(tmp_path, state())
 
 
 @pytest.mark.no_sanitizer
