@@ -29,10 +29,10 @@ def compare(
     # Slow to import: only the commands that need it pay.
     from cli.compare_table import print_comparison
     from reports.compare import compare as compare_runs
-    from reports.compare import refuse_other_names, write_page
+    from reports.compare import refuse_target, write_page
 
     if out is not None:
-        refuse_other_names(out)
+        refuse_target(out)
     found = compare_runs(directories, based=base)
     if json:
         print_json(found.to_json())

@@ -33,7 +33,7 @@ def moves_table(found: Comparison, all_of_them: bool = True) -> Table:
         move for move in sorted(found.moves, key=lambda move: _ORDER.index(move.outcome))
         if all_of_them or move.outcome in _MOVED
     ]  # fmt: skip
-    names = ("Check", "Evidence", "Outcome", "New over base", "Interval", "Base", "New", "Why")
+    names = ("Check", "Outcome", "New over base", "Interval", "Why", "Evidence", "Base", "New")
     columns = tuple(
         Column(name, numeric=name in ("New over base", "Interval"), wide=name == "Why") for name in names
     )
@@ -41,13 +41,13 @@ def moves_table(found: Comparison, all_of_them: bool = True) -> Table:
         Row(
             (
                 move.row.label,
-                evidence(move.row),
                 _WORDS.get(move.outcome, move.outcome),
                 ratio_text(move),
                 interval_text(move),
+                fmt.capital(move.reason),
+                evidence(move.row),
                 entry_text(move.row, move.base),
                 entry_text(move.row, move.new),
-                fmt.capital(move.reason),
             ),
             muted=move.outcome not in _MOVED,
         )

@@ -47,13 +47,15 @@ def write_page(found: Comparison, target: Path) -> None:
     """Writes the page of a comparison, atomically.
 
     Raises:
-        ComparisonError: the name does not end as that of a page does. OSError: it cannot be written.
+        ComparisonError: no name of a page, or no folder. OSError: it cannot be written.
     """
-    refuse_other_names(target)
+    refuse_target(target)
     write_atomically(target, to_html(found))
 
 
-def refuse_other_names(target: Path) -> None:
-    """Raises ComparisonError for a target that is no page, such as a results.json."""
+def refuse_target(target: Path) -> None:
+    """Raises ComparisonError for a target that is no page, such as a results.json, or lies in no folder."""
     if target.suffix.lower() not in SUFFIXES:
         raise ComparisonError(f"--out: found {target}, allowed: a name that ends in {' or '.join(SUFFIXES)}")
+    if not target.absolute().parent.is_dir():
+        raise ComparisonError(f"--out: {target.parent} is no folder")

@@ -65,8 +65,7 @@ def runs_table(found: Comparison) -> Table:
         machine = state.machine_line(run.results.data["machine"]["before"])
         started = stored["created_utc"].replace("T", " ").replace("Z", " UTC")
         rows.append(TableRow((name, run.id, started, commit, machine)))
-    wide = ("Folder", "Machine")
-    return Table("Runs", tuple(Column(name, wide=name in wide) for name in columns), tuple(rows))
+    return Table("Runs", tuple(Column(name, wide=name == "Machine") for name in columns), tuple(rows))
 
 
 def marks_table(found: Comparison) -> Table:
