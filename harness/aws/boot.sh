@@ -56,7 +56,7 @@ fetch_source() {
         apt-get -qq -o DPkg::Lock::Timeout=600 -o Acquire::Retries=5 install -y --no-install-recommends \
             ca-certificates git awscli >/dev/null &&
         aws s3 cp --only-show-errors --region "$region" "$place/source.bundle" "$source.bundle" &&
-        rm -rf "$source" && git clone --quiet "$source.bundle" "$source"
+        rm -rf "$source" && git -c advice.detachedHead=false clone --quiet "$source.bundle" "$source"
 }
 
 say "run $run, ends at the latest in $limit_minutes minutes"

@@ -2,7 +2,7 @@
 # From a bare Debian 12 or Ubuntu 24.04 to the point where the claims can run: packages, a quiet machine, the disk for
 # models, the environment of the claims, baselines. Run as root, from a checkout; can be repeated.
 # Usage: setup.sh DATA_DIR ebs|nvme [BASELINE...]
-#   DATA_DIR   for models and baselines; `nvme` formats the instance store and mounts it there, `ebs` uses the disk as it is
+#   DATA_DIR   for models and baselines: `nvme` formats the instance store and mounts it there, `ebs` takes it as it is
 #   BASELINE   names that `cflow baseline install` knows; one that cannot be had is a note, not a failure
 set -euo pipefail
 cd "$(dirname "$0")/../.."

@@ -1,7 +1,7 @@
 """An AWS that is none: a cloud in a folder, with one machine and one bucket.
 
-It does what `cloud.json` says and writes down how it was called. `Cloud` is the test's side of it, `FakeAws` and
-the program that `install` writes are the CLI's.
+It does what `cloud.json` says and writes down how it was called. `Cloud` is the test's side of it, `FakeAws`
+and the program that `install` writes are the CLI's.
 """
 
 import json
