@@ -13,7 +13,7 @@ from typing import Final
 from harness.aws import shared
 from harness.aws.command import Aws, PrintedAws
 from harness.aws.errors import AwsError, CommandError
-from harness.aws.instances import end, running
+from harness.aws.instances import end, running, runs_with_alarm
 from harness.aws.launch import ROOT, start, write_bundle, write_user_data
 from harness.aws.machines import MACHINES
 from harness.aws.plan import TAG, Plan, bucket_name, make_plan
@@ -79,7 +79,7 @@ def parser() -> argparse.ArgumentParser:
     for one in (up, follow):
         one.add_argument("--out", type=Path, metavar="DIR", help="results; default: reports/runs/RUN")
 
-    left = commands.add_parser("list", help="the machines that run")
+    left = commands.add_parser("list", help="the machines that run, and what was left")
     left.set_defaults(act=_list)
 
     down = commands.add_parser("down", help="end machines now")
@@ -184,9 +184,8 @@ def _confirm() -> None:
 
 def _watch(options: argparse.Namespace) -> int:
     aws = Aws(options.region)
-    account = aws.json("sts", "get-caller-identity")["Account"]
     out = options.out or _RUNS / options.run
-    return _tell(watch(aws, bucket_name(account, aws.region), options.run, out), out)
+    return _tell(watch(aws, _bucket(aws), options.run, out), out)
 
 
 def _tell(outcome: Outcome, out: Path) -> int:
@@ -201,7 +200,8 @@ def _tell(outcome: Outcome, out: Path) -> int:
 
 
 def _list(options: argparse.Namespace) -> int:
-    found = running(Aws(options.region))
+    aws = Aws(options.region)
+    found = running(aws)
     for one in found:
         hours = (datetime.now(UTC) - one.launched).total_seconds() / 3600
         machine = MACHINES.get(one.instance_type)
@@ -209,6 +209,11 @@ def _list(options: argparse.Namespace) -> int:
         print(f"{one.run}  {one.id}  {one.instance_type}  {one.state}  {hours:.1f} hours{price}")
     if not found:
         print(f"no machine of {TAG} in {options.region}")
+    live = {one.run for one in found}
+    for run in sorted(set(shared.runs_with_results(aws, _bucket(aws))) - live):
+        print(f"{run}  ended; `python -m harness.aws watch {run}` brings its results")
+    for run in sorted(set(runs_with_alarm(aws)) - live):
+        print(f"{run}  ended; `python -m harness.aws down {run}` removes its alarm")
     return 0
 
 
@@ -216,14 +221,17 @@ def _down(options: argparse.Namespace) -> int:
     if bool(options.runs) == options.all:
         raise AwsError("down: name the runs, or give --all")
     aws = Aws(options.region)
-    for run in options.runs or sorted({one.run for one in running(aws)}):
+    for run in options.runs or sorted({*(one.run for one in running(aws)), *runs_with_alarm(aws)}):
         ids = end(aws, run)
-        print(f"{run}: {', '.join(ids) if ids else 'no machine was running'}{' ended' if ids else ''}")
+        print(f"{run}: {', '.join(ids)} ended" if ids else f"{run}: no machine was running")
     if options.all:
-        account = aws.json("sts", "get-caller-identity")["Account"]
-        shared.remove(aws, bucket_name(account, aws.region))
+        shared.remove(aws, _bucket(aws))
         print(f"bucket and role of {TAG} removed")
     return 0
+
+
+def _bucket(aws: Aws) -> str:
+    return bucket_name(aws.json("sts", "get-caller-identity")["Account"], aws.region)
 
 
 if __name__ == "__main__":

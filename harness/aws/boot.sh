@@ -18,7 +18,7 @@ cat >"$upload" <<UPLOAD
 #!/bin/sh
 mkdir -p "$out"
 cp "$log" "$out/machine.log"
-exec aws s3 sync --only-show-errors --region "$region" --exclude "*.tmp" "$out" "$place/out"
+exec aws s3 sync --only-show-errors --region "$region" --exclude ".*" "$out" "$place/out"
 UPLOAD
 chmod 755 "$upload"
 
@@ -52,6 +52,8 @@ trap finish EXIT
 trap 'last=stopped; exit 143' TERM INT HUP
 
 fetch_source() {
+    # Its daily update may hold the lock of the lists, for which apt-get does not wait.
+    systemctl stop apt-daily.timer apt-daily-upgrade.timer apt-daily.service apt-daily-upgrade.service 2>/dev/null
     apt-get -qq -o DPkg::Lock::Timeout=600 -o Acquire::Retries=5 update &&
         apt-get -qq -o DPkg::Lock::Timeout=600 -o Acquire::Retries=5 install -y --no-install-recommends \
             ca-certificates git awscli >/dev/null &&
@@ -61,7 +63,7 @@ fetch_source() {
 
 say "run $run, ends at the latest in $limit_minutes minutes"
 last=setup_failed
-if ! fetch_source; then
+if ! fetch_source && ! { sleep 30 && fetch_source; } && ! { sleep 60 && fetch_source; }; then
     say "the source did not come: no network, or no access to $place"
     exit 2
 fi

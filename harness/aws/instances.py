@@ -60,9 +60,27 @@ def end(aws: Aws, run: str) -> list[str]:
     return ids
 
 
+def alarm_name(run: str) -> str:
+    """The alarm that is to end the machine of a run."""
+    return f"{TAG}-{run}"
+
+
 def remove_alarm(aws: Aws, run: str) -> None:
     """Deletes the alarm of a run; one that is not there is no error. Raises AwsError."""
-    aws.call("cloudwatch", "delete-alarms", "--alarm-names", run)
+    aws.call("cloudwatch", "delete-alarms", "--alarm-names", alarm_name(run))
+
+
+def runs_with_alarm(aws: Aws) -> list[str]:
+    """Runs whose alarm is still there. Raises AwsError."""
+    names = aws.json(
+        "cloudwatch",
+        "describe-alarms",
+        "--alarm-name-prefix",
+        alarm_name(""),
+        "--query",
+        "MetricAlarms[].AlarmName",
+    )
+    return [name.removeprefix(alarm_name("")) for name in names or []]
 
 
 def _described(aws: Aws, condition: str) -> list[Instance]:

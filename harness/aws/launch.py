@@ -11,7 +11,7 @@ from typing import Final
 from harness.aws import shared
 from harness.aws.command import Aws
 from harness.aws.errors import AwsError, CommandError
-from harness.aws.instances import end
+from harness.aws.instances import alarm_name, end
 from harness.aws.plan import TAG, Plan
 from harness.aws.preflight import Found
 from harness.aws.userdata import LIMIT_BYTES, user_data
@@ -128,7 +128,7 @@ def _set_alarm(aws: Aws, plan: Plan, instance: str) -> None:
             "cloudwatch",
             "put-metric-alarm",
             "--alarm-name",
-            plan.run,
+            alarm_name(plan.run),
             "--alarm-description",
             f"ends the machine of {plan.run} when it is still there after {hours} hours",
             "--namespace",

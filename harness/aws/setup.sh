@@ -29,7 +29,8 @@ install_packages() {
 quiet_the_machine() {
     [ -d /run/systemd/system ] || return 0
     local unit
-    for unit in apt-daily.timer apt-daily-upgrade.timer man-db.timer fstrim.timer unattended-upgrades.service; do
+    for unit in apt-daily.timer apt-daily-upgrade.timer apt-daily.service apt-daily-upgrade.service \
+        man-db.timer fstrim.timer unattended-upgrades.service; do
         systemctl stop "$unit" 2>/dev/null || true
     done
 }
@@ -80,9 +81,9 @@ install_baselines() {
     done
 }
 
+quiet_the_machine
 say "packages"
 install_packages
-quiet_the_machine
 say "disk for models"
 mount_data
 export CFLOW_BASELINES=${CFLOW_BASELINES:-$data/baselines}

@@ -66,6 +66,23 @@ def make_bucket(aws: Aws, plan: Plan) -> None:
     )
 
 
+def runs_with_results(aws: Aws, bucket: str) -> list[str]:
+    """Runs that have something in the bucket; none without a bucket. Raises AwsError."""
+    with _tolerating("NoSuchBucket"):
+        prefixes = aws.json(
+            "s3api",
+            "list-objects-v2",
+            "--bucket",
+            bucket,
+            "--delimiter",
+            "/",
+            "--query",
+            "CommonPrefixes[].Prefix",
+        )
+        return [prefix.rstrip("/") for prefix in prefixes or []]
+    return []
+
+
 def make_role(aws: Aws, account: str) -> None:
     """The role and its instance profile, unless they are there. Raises CommandError."""
     with _tolerating("EntityAlreadyExists"):

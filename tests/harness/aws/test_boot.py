@@ -97,6 +97,8 @@ def box(tmp_path: Path) -> Box:
     state = f'$(sed "s/.*state.: .//; s/\\".*//" "{tmp_path}/sent/status.json" 2>/dev/null)'
     made.program("shutdown", f'echo "shutdown $* [{state}]" >>"{log}"')
     made.program("apt-get", "exit 0")
+    made.program("systemctl", "exit 0")
+    made.program("sleep", f'[ "$1" != 600 ] || exec {shutil.which("sleep")} 600')  # only uploads are apart
     made.program("aws", _AWS.format(**names))
     made.program("git", _GIT.format(**names))
     made.program("setup.sh", f'echo "setup $*" >>"{log}"', folder=".")
@@ -161,9 +163,14 @@ def test_without_the_source_the_machine_ends(box: Box, broken: str) -> None:
     assert not [line for line in box.log if line.startswith(("setup", "tox"))]
 
 
+def test_a_lock_of_another_update_is_waited_for(box: Box) -> None:
+    box.program("apt-get", f'test -e "{box.folder}/free" || {{ touch "{box.folder}/free"; exit 100; }}')
+    box.boot()
+    assert box.status["state"] == "measured"
+
+
 def test_without_the_bucket_the_machine_ends(box: Box) -> None:
     box.program("aws", "exit 1")
-    box.program("sleep", "exit 0")  # before the last try of an upload
     box.boot()
     assert box.shutdowns == [LIMIT, "shutdown -P now []"]
 

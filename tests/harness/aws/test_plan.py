@@ -14,11 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.aws.errors import AwsError
-from harness.aws.launch import write_user_data
-from harness.aws.machines import MACHINES, MODEL_PARTS, PRICE_REGIONS, SYSTEM_PARTS
+from harness.aws.launch import ROOT, write_user_data
+from harness.aws.machines import MACHINES, MODEL_PARTS, PRICE_DATE, PRICE_REGIONS, SYSTEM_PARTS
 from harness.aws.plan import MAX_HOURS, Plan, make_plan
 from harness.aws.userdata import LIMIT_BYTES, user_data
 from harness.profiles import profile
+from harness.registry import load_registry
 from tests.harness.aws.cloud import Cloud, Command
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -59,11 +60,25 @@ def test_disks_hold_what_a_run_needs() -> None:
         assert machine.disk.mb_per_s <= machine.disk.iops / 4
 
 
-def test_limits_leave_room_for_the_profile() -> None:
-    assert MACHINES["r6i.8xlarge"].hours * 3600 > profile("paper").time_s
+def test_limits_leave_room_for_setup_and_checks() -> None:
+    checks = load_registry(ROOT / "claims/claims.toml").checks
     for machine in MACHINES.values():
-        assert machine.hours <= MAX_HOURS
-        profile(machine.profile)
+        budget_s = sum(
+            check.budget_s.get(machine.profile, 0)
+            for check in checks
+            if not machine.only or check.claim in machine.only
+        )
+        assert budget_s > 0
+        assert budget_s + 1.5 * 3600 < machine.hours * 3600 <= MAX_HOURS * 3600
+
+
+def test_the_manual_states_these_prices() -> None:
+    manual = (ROOT / "docs/aws.md").read_text(encoding="utf-8")
+    for name, machine in MACHINES.items():
+        price = plan_of(name).price
+        hourly = f"${price.usd_per_h:.3f} | ${price.disk_usd_per_h:.3f}"
+        assert f"| {name} | {hourly} | {machine.hours} h | ${price.at_most_usd:.2f} |" in manual
+    assert f"list prices of {PRICE_DATE}" in manual
 
 
 def test_run_is_named_by_time_and_type() -> None:
@@ -145,10 +160,13 @@ def test_the_cli_knows_every_option(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "user-data.sh").write_text("#!/bin/bash\n")
     (tmp_path / "source.bundle").write_bytes(b"bundle")
-    settings = {"AWS_ENDPOINT_URL": "http://127.0.0.1:9", "AWS_MAX_ATTEMPTS": "1", "NO_PROXY": "127.0.0.1"}
+    quick = {"AWS_MAX_ATTEMPTS": "1", "AWS_RETRY_MODE": "standard", "NO_PROXY": "127.0.0.1"}
+    nobody = ["--endpoint-url", "http://127.0.0.1:9"]
     credentials = {"AWS_ACCESS_KEY_ID": "none", "AWS_SECRET_ACCESS_KEY": "none"}
     commands = [shlex.split(line) for line in shown.splitlines() if line.startswith("aws ")]
     assert len(commands) >= 15
     for words in commands:
-        done = subprocess.run(words, env=os.environ | settings | credentials, capture_output=True, text=True)
+        done = subprocess.run(
+            [*words, *nobody], env=os.environ | quick | credentials, capture_output=True, text=True
+        )
         assert "Could not connect to the endpoint URL" in done.stderr, (words, done.stderr)

@@ -126,6 +126,21 @@ def test_list_shows_machines_with_their_price(cloud: Cloud, command: Command) ->
     assert "no machine" in command("list").out
 
 
+def test_list_shows_what_was_left(cloud: Cloud, command: Command) -> None:
+    put_machine(cloud)
+    answers = {
+        "s3api list-objects-v2": [f"{RUN}/", "old/"],
+        "cloudwatch describe-alarms": [f"cflow-claims-{RUN}", "cflow-claims-older"],
+    }
+    cloud.put(answers={**cloud.state()["answers"], **answers})
+    assert command("list").out.splitlines()[1:] == [
+        "old  ended; `python -m harness.aws watch old` brings its results",
+        "older  ended; `python -m harness.aws down older` removes its alarm",
+    ]
+    cloud.fails("s3api list-objects-v2", "An error occurred (NoSuchBucket) when calling: none")
+    assert len(command("list").out.splitlines()) == 2
+
+
 def test_down_ends_a_run_and_keeps_its_results(cloud: Cloud, command: Command) -> None:
     put_machine(cloud)
     assert command("down", RUN).out == f"{RUN}: i-1 ended\n"
@@ -136,10 +151,13 @@ def test_down_ends_a_run_and_keeps_its_results(cloud: Cloud, command: Command) -
 
 def test_down_all_leaves_nothing(cloud: Cloud, command: Command) -> None:
     put_machine(cloud)
+    cloud.put(answers={**cloud.state()["answers"], "cloudwatch describe-alarms": ["cflow-claims-older"]})
     cloud.fails("s3 rb", "remove_bucket failed: An error occurred (NoSuchBucket) when calling: x")
     assert command("down", "--all").code == 0
     assert cloud.state()["machine"]["state"] == "shutting-down"
     assert ["s3", "rb", f"s3://cflow-claims-{ACCOUNT}-us-east-1", "--force"] in [c[:4] for c in cloud.calls()]
+    removed = [words[3] for words in cloud.calls() if words[1] == "delete-alarms"]
+    assert removed == [f"cflow-claims-{RUN}", "cflow-claims-older"]
     assert cloud.operations()[-1] == "iam delete-role"
 
 
