@@ -44,11 +44,24 @@ def c_files(root: Path = ROOT) -> list[Path]:
     return sorted(path for path in found if path.suffix in {".c", ".h", ".inl"})
 
 
+def shell_scripts(root: Path = ROOT) -> list[Path]:
+    """The shell scripts that are ours."""
+    found = (path for folder in ("tools", "harness") for path in (root / folder).rglob("*.sh"))
+    return [root / ".ci/run", *sorted(found)]
+
+
 def run_module(module: str, *arguments: str) -> None:
     """Run an installed Python tool over the checkout."""
     if importlib.util.find_spec(module) is None:
         raise MissingToolError(f"{module} is not installed (pip install {module})")
     _run([sys.executable, "-m", module, *arguments])
+
+
+def check_shell() -> None:
+    """shellcheck has nothing to say about the scripts."""
+    if shutil.which("shellcheck") is None:
+        raise MissingToolError("shellcheck is not installed (Debian, Ubuntu: apt install shellcheck)")
+    _run(["shellcheck", *map(str, shell_scripts())])
 
 
 def check_c_format() -> None:
@@ -95,6 +108,7 @@ STEPS = (
     Step("ruff check", lambda: run_module("ruff", "check", ".")),
     Step("ruff format", lambda: run_module("ruff", "format", "--check", ".")),
     Step("mypy --strict", lambda: run_module("mypy")),
+    Step("shellcheck", check_shell),
     Step("clang-format", check_c_format),
     Step("gcc -Werror", lambda: check_warnings(("gcc",))),
     Step("clang -Werror", lambda: check_warnings(("clang", *(f"clang-{n}" for n in range(22, 13, -1))))),

@@ -41,6 +41,8 @@ def test_missing_tools_are_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     with pytest.raises(lint.MissingToolError, match="clang-format is not installed"):
         lint.check_c_format()
+    with pytest.raises(lint.MissingToolError, match="shellcheck is not installed"):
+        lint.check_shell()
     with pytest.raises(lint.MissingToolError, match="gcc is not installed"):
         lint.check_warnings(("gcc",))
     with pytest.raises(lint.MissingToolError, match="no_such_tool is not installed"):
@@ -50,6 +52,11 @@ def test_missing_tools_are_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_faults_of_a_tool_are_shown() -> None:
     with pytest.raises(lint.StepError, match="no_such_file"):
         lint.run_module("json.tool", "no_such_file")
+
+
+def test_shell_scripts_are_found() -> None:
+    found = {path.relative_to(ROOT).as_posix() for path in lint.shell_scripts()}
+    assert {".ci/run", "tools/preflight.sh", "harness/aws/boot.sh", "harness/aws/setup.sh"} <= found
 
 
 def test_c_files_are_found() -> None:
