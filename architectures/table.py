@@ -2,7 +2,7 @@
 
 The paper's: names, delays, combine styles, pre-dense routing of arch4, the shared blocks of arch5, the sizes
 of `paper`. This project's reading: current routing of combined and sync, what two streams and registers
-compute (`combine.py`), 8 heads of 64 at d = 512, and arch5's wider dense network, which follows from its bytes.
+compute (`combine.py`), 8 heads of 64 at d = 512, and arch5's wider dense network (it follows from its bytes).
 `arch4_current` is this project's ablation: arch4 with the routing of the others.
 
 `tiny` and `small` are this project's: the same proportions at a width that trains on a laptop.

@@ -24,7 +24,7 @@ def test_without_torch_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.Mo
 def test_importing_the_package_does_not_import_torch() -> None:
     import subprocess
 
-    code = "import architectures, architectures.table, architectures.config, sys; assert 'torch' not in sys.modules"
+    code = "import sys, architectures.table, architectures.config; assert 'torch' not in sys.modules"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
