@@ -10,9 +10,10 @@ so [D(k), D(n m + 1 - k)] holds t with a probability of at least 1 - 2 P(U <= k 
 distribution; ties make it larger. P(U = u) is the coefficient of q^u in the Gaussian binomial coefficient
 (n + m over n), divided by the ordinary one: whole numbers, no approximation.
 
-What is assumed is a pure shift: both runs scatter alike on the logarithmic scale. With four times the scatter
-in one run, intervals of 95 % hold in 88 % to 95 % of cases, by distribution (tests/harness/test_shift.py). And
-rounds of one run say nothing of what differs from run to run, so that whoever judges asks for a margin.
+What is assumed is a pure shift: both runs scatter alike on the logarithmic scale. With four times the
+scatter in one run, intervals of 95 % hold in 88 % to 95 % of cases, by distribution
+(tests/harness/test_shift.py). And rounds of one run say nothing of what differs from run to run, so that
+whoever judges asks for a margin.
 """
 
 from __future__ import annotations
