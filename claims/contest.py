@@ -31,8 +31,10 @@ from claims.lasting import LOGS, Lasting, Logs
 from claims.models import from_gguf
 from claims.run import SEED, ClaimsRun
 from claims.timing import open_bench, progress_line
+from engine.enums import Isa
 from engine.errors import MemoryExhaustedError
 from engine.hf_forms import HfForm
+from engine.kernels import isa_supported
 from harness.paired import Arm, run_pairs
 from harness.reductions import Scalar
 from harness.rounds import Figure, RoundsOf, Side, Timed
@@ -52,7 +54,7 @@ LLAMACPP_OWN: Final = f"{LLAMACPP}, your file"
 VLLM_OWN: Final = f"{VLLM}, your folder"
 """Names of the arms: an engine and its model."""
 
-TOKENS: Final = {"smoke": 8, "quick": 24, "full": 6, "paper": 4}
+TOKENS: Final = {"smoke": 8, "quick": 16, "full": 6, "paper": 4}
 """Timed tokens of a turn: a turn takes about as long in every profile."""
 _ROUNDS: Final = {"smoke": MIN_ROUNDS, "quick": MIN_ROUNDS, "full": DEFAULT_ROUNDS, "paper": DEFAULT_ROUNDS}
 
@@ -136,6 +138,8 @@ class Contest:
             return f"llama.cpp is not installed: run `cflow baseline install {LLAMACPP}`"
         if _engine(name) == VLLM and installed(VLLM) is None:
             return f"vLLM is not installed: run `cflow baseline install {VLLM}`"
+        if name == VLLM_DENSE[HfForm.INT4] and not isa_supported(Isa.AVX512):
+            return "vLLM's int4 kernel needs AVX-512, which this CPU has not"
         if name in (OWN, LLAMACPP_OWN) and self._own is None:
             return "no file was given: --gguf FILE"
         if name == VLLM_OWN and self._own_folder is None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -264,6 +266,27 @@ def test_a_form_without_a_kernel_is_named_and_the_others_run(
     found = made.view("e2e.ranking", "theirs", lead(LLAMACPP_DENSE, VLLM_DENSE[HfForm.BF16]))
     assert isinstance(found, NotMeasurable) and "int4 needs AVX-512" in found.reason
     rounds(made.view("e2e.ranking", "the lead", lead(MOE, LLAMACPP_DENSE)))
+
+
+def test_int4_without_avx512_starts_nothing(
+    models: Path, fake: type[Fake], vllm: type[FakeVllmCpu], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Run(models)
+    monkeypatch.setattr(run, "profile", "quick", raising=False)
+    monkeypatch.setattr(contest, "isa_supported", lambda isa: False)
+    found = Contest(cast(ClaimsRun, run)).view("e2e.tokens", "", tokens_per_s(VLLM_DENSE[HfForm.INT4]))
+    assert found == NotMeasurable("vLLM's int4 kernel needs AVX-512, which this CPU has not")
+    assert (fake.turns, vllm.loads) == (0, [])
+
+
+def test_vllm_is_stopped_while_the_others_run(
+    made: Contest, vllm: type[FakeVllmCpu], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[signal.Signals] = []
+    monkeypatch.setattr(os, "kill", lambda pid, number: sent.append(number))
+    found = rounds(made.view("e2e.ranking", "", lead(LLAMACPP_DENSE, VLLM_DENSE[HfForm.BF16])))
+    turns = 1 + 1 + len(found.rounds)  # the first one, the warm-up, and one a round
+    assert sent == [signal.SIGCONT, signal.SIGSTOP] * turns
 
 
 def test_without_vllm_its_rows_say_how_to_get_it(made: Contest, monkeypatch: pytest.MonkeyPatch) -> None:
