@@ -155,7 +155,9 @@ def claims_run(request: pytest.FixtureRequest) -> ClaimsRun:
 
 
 @pytest.fixture
-def measure(request: pytest.FixtureRequest, claims_run: ClaimsRun) -> Iterator[Measure]:
+def measure(
+    request: pytest.FixtureRequest, claims_run: ClaimsRun, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Measure]:
     """`measure(produce, limits)`: measures and records the check of this test; its verdict ends the test."""
     check_id = _check_id(request.node)
     config = request.config
@@ -164,7 +166,8 @@ def measure(request: pytest.FixtureRequest, claims_run: ClaimsRun) -> Iterator[M
         if claims_run.profile not in claims_run.registry.check(check_id).budget_s:
             pytest.skip(f"not part of profile {claims_run.profile}")
         try:
-            verdict, reason = claims_run.measure(check_id, produce, limits)
+            with capsys.disabled():  # progress belongs on the terminal, and pytest would keep it
+                verdict, reason = claims_run.measure(check_id, produce, limits)
         except (ResultsError, CflowError, OSError) as error:
             # A full disk, a model that cannot be made, memory that is not there: what was measured is kept.
             refuse(f"{check_id}: {error}")

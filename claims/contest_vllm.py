@@ -21,7 +21,7 @@ import numpy as np
 from baselines.vllm_cpu import VllmCpu
 from claims.contest_arms import PROMPT, Field
 from claims.lasting import Lasting, Started
-from claims.models import LAYOUTS_PREFIX
+from claims.models import LAYOUTS_PREFIX, written_line
 from claims.run import SEED
 from claims.timing import digest
 from claims.turns import Turn
@@ -50,7 +50,8 @@ class Weights:
 def exported(source: Path, form: HfForm, field: Field) -> Iterator[Weights]:
     """The weights of a dense .cflow in a form of vLLM's, gone at the end: large, and soon made anew."""
     with TemporaryDirectory(prefix=f"{LAYOUTS_PREFIX}vllm-{form}-", dir=field.cache) as folder:
-        done = export_hf(source, Path(folder) / "model", form)
+        shown = written_line(f"{source.stem} as {form} for vLLM")
+        done = export_hf(source, Path(folder) / "model", form, progress=shown)
         yield Weights(done.path, done.bytes_per_token)
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import shutil
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -34,6 +36,24 @@ PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 LAYOUTS_PREFIX: Final = ".layouts-"
 """Of folders with files that live as long as a check, unless it is killed."""
 _CACHED_NAME: Final = re.compile(r"\.?.+-[0-9a-f]{12}\.(cflow|vflow|gguf)(\.\d+\.tmp)?")
+
+
+def written_line(what: str) -> Callable[[int, int], None] | None:
+    """Bytes that are written, on one line of a terminal; None elsewhere."""
+    if not sys.stderr.isatty():
+        return None
+    shown = -1
+
+    def show(done: int, total: int) -> None:
+        nonlocal shown
+        percent = 100 * done // max(total, 1)
+        if percent != shown:
+            shown = percent
+            end = "\n" if done >= total else ""
+            sys.stderr.write(f"\rwriting {what}: {done / 1e9:.1f} of {total / 1e9:.1f} GB \x1b[K{end}")
+            sys.stderr.flush()
+
+    return show
 
 
 def _cached(folder: Path, name: str, key: str, suffix: str = "cflow") -> Path:
@@ -82,7 +102,13 @@ def synthetic(
     staged = "" if order is Order.LAYER else f" {order.name}"
     suffix = "cflow" if order is Order.LAYER else "vflow"
     path = _cached(folder, name, f"synth {_FORMAT} {geometry} {SEED}{''.join(others)}{staged}", suffix)
-    return _made(path, lambda target: synthesise(target, geometry, SEED, name=name, kinds=kinds, order=order))
+    shown = written_line(path.name)
+    return _made(
+        path,
+        lambda target: synthesise(
+            target, geometry, SEED, name=name, kinds=kinds, order=order, progress=shown
+        ),
+    )
 
 
 def as_gguf(model: Path) -> Path:
@@ -95,7 +121,7 @@ def as_gguf(model: Path) -> Path:
     try:
         GgufSource(path)
     except (FileError, FormatError):
-        export(model, path, align_bytes=PAGE_BYTES)
+        export(model, path, align_bytes=PAGE_BYTES, progress=written_line(path.name))
     return path
 
 
@@ -121,19 +147,19 @@ def from_gguf(folder: Path, source: Path) -> Path:
 def remove_cached(folder: Path) -> tuple[int, int]:
     """Removes the cached models of a folder, unfinished ones too, and nothing else: (files, bytes freed)."""
     files = freed_bytes = 0
-    found = []
+    found, left = [], []
     for path in folder.iterdir() if folder.is_dir() else []:
         if _CACHED_NAME.fullmatch(path.name):
             found.append(path)
         elif path.name.startswith(LAYOUTS_PREFIX) and path.is_dir():
-            found += path.iterdir()
+            left.append(path)
+            found += [inner for inner in path.rglob("*") if not inner.is_dir()]
     for path in found:
-        freed_bytes += path.stat().st_blocks * 512
+        freed_bytes += path.lstat().st_blocks * 512
         path.unlink()
         files += 1
-        if path.parent != folder:
-            with suppress(OSError):  # the last one empties it
-                path.parent.rmdir()
+    for path in left:
+        shutil.rmtree(path)
     return files, freed_bytes
 
 

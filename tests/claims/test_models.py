@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 
-from claims.models import remove_cached, synthetic
+from claims.models import LAYOUTS_PREFIX, remove_cached, synthetic, written_line
 from claims.run import DEFAULT_RUNS, model_cache
 from engine.geometry import Geometry
 from engine.model import Model
@@ -51,6 +52,30 @@ def test_cleaning_removes_models_and_nothing_else(tmp_path: Path) -> None:
     assert freed_bytes >= 5000
     assert sorted(item.name for item in tmp_path.iterdir()) == ["notes.txt", "own.cflow"]
     assert remove_cached(tmp_path / "absent") == (0, 0)
+
+
+def test_what_a_killed_check_left_is_removed_with_its_folders(tmp_path: Path) -> None:
+    left = tmp_path / f"{LAYOUTS_PREFIX}vllm-bf16-x" / "model"
+    left.mkdir(parents=True)
+    (left / "model.safetensors").write_bytes(bytes(5000))
+    (left.parent / "plain.vflow").write_bytes(bytes(5000))
+    files, freed_bytes = remove_cached(tmp_path)
+    assert (files, list(tmp_path.iterdir())) == (2, [])
+    assert freed_bytes >= 10000
+
+
+def test_progress_shows_each_percent_once_on_a_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert written_line("m.cflow") is None
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    show = written_line("m.cflow")
+    assert show is not None
+    for done in range(0, 2_000_000_001, 1_000_000):
+        show(done, 2_000_000_000)
+    printed = capsys.readouterr().err
+    assert printed.count("\r") == 101
+    assert printed.endswith("writing m.cflow: 2.0 of 2.0 GB \x1b[K\n")
 
 
 @pytest.mark.no_sanitizer
