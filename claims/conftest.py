@@ -16,6 +16,7 @@ from claims.models import remove_cached
 from claims.own_file import UnfitError
 from claims.run import REGISTRY_PATH, ClaimsRun, Found, Settings, model_cache
 from claims.summary import table
+from claims.trained import TrainedModels, trained_models
 from engine.errors import CflowError
 from harness import load
 from harness.errors import HarnessError, ResultsError
@@ -49,6 +50,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     group.addoption(
         "--hf", type=Path, default=None, metavar="DIR", help="your own model for vLLM, for its row of e2e.own"
+    )
+    group.addoption(
+        "--trained",
+        type=Path,
+        default=None,
+        metavar="DIR",
+        help="a folder of `cflow train`, or a folder of such folders: trained models for parity, 1 and 7",
     )
     group.addoption("--resume", action="store_true", help="go on with the interrupted run in --out DIR")
     group.addoption(
@@ -152,6 +160,16 @@ def claims_run(request: pytest.FixtureRequest) -> ClaimsRun:
         refuse(str(error))
     config.stash[_RUN] = run
     return run
+
+
+@pytest.fixture(scope="session")
+def trained(request: pytest.FixtureRequest, claims_run: ClaimsRun) -> TrainedModels | None:
+    """The models of --trained DIR, converted; a folder that holds none ends pytest with exit code 2."""
+    folder: Path | None = request.config.getoption("trained")
+    try:
+        return None if folder is None else trained_models(folder, claims_run.cache)
+    except (CflowError, OSError) as error:
+        refuse(str(error))
 
 
 @pytest.fixture

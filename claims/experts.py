@@ -143,6 +143,11 @@ def traced_reads(session: Session, bank: ExpertBank, ids: Sequence[int]) -> list
     return found
 
 
+def words(experts: Sequence[int], size_bytes: int) -> str:
+    """`1 5: 1769472 bytes`"""
+    return f"{' '.join(map(str, experts))}: {size_bytes} bytes"
+
+
 def routing_entropy(routed: Sequence[Sequence[int]], experts: int) -> float:
     """Entropy of the choices over all tokens, over log E: 1 when every expert is chosen equally often."""
     counts = np.bincount([expert for chosen in routed for expert in chosen], minlength=experts)

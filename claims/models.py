@@ -144,6 +144,11 @@ def from_gguf(folder: Path, source: Path) -> Path:
     return _made(_cached(folder, source.stem, key), lambda target: convert(source, target))
 
 
+def cached_model(folder: Path, name: str, key: str, make: Callable[[Path], object]) -> Path:
+    """The cached model `name` of `key`, all that its bytes depend on; `make` writes it when it is missing."""
+    return _made(_cached(folder, name, f"{_FORMAT} {key}"), make)
+
+
 def remove_cached(folder: Path) -> tuple[int, int]:
     """Removes the cached models of a folder, unfinished ones too, and nothing else: (files, bytes freed)."""
     files = freed_bytes = 0

@@ -23,6 +23,7 @@ from claims.experts import (
     routing_entropy,
     text_ids,
     traced_reads,
+    words,
 )
 from claims.models import schedule_session, synthetic
 from claims.run import SEED, ClaimsRun
@@ -90,8 +91,8 @@ def test_addresses(measure: Measure, claims_run: ClaimsRun) -> None:
                 "token": [read.token for read in reads],
                 "layer": [read.layer for read in reads],
                 "id": [ids[read.token] for read in reads],
-                "loaded": [_words(read.experts, read.bytes) for read in reads],
-                "routed": [_words(read.routed, share) for read in reads],
+                "loaded": [words(read.experts, read.bytes) for read in reads],
+                "routed": [words(read.routed, share) for read in reads],
             },
             reduction=Reduction("count_unequal", ("loaded", "routed")),
         )
@@ -107,11 +108,6 @@ def test_addresses(measure: Measure, claims_run: ClaimsRun) -> None:
             "The trace holds what kernels are called with; the pages behind it are in 1.resident.",
         ],
     )
-
-
-def _words(experts: tuple[int, ...], size_bytes: int) -> str:
-    """`1 5: 1769472 bytes`"""
-    return f"{' '.join(map(str, experts))}: {size_bytes} bytes"
 
 
 @pytest.mark.check("1.bytes")

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.no_sanitizer
 # mutant: the checks that it turns, and of those around it the ones that it must leave alone
 MUTANTS = {
     "drop_last_columns": (("3.agree_q8", "3.agree_f32"), ()),
-    "delay_off_by_one": (("7.path",), ("7.law",)),
+    "delay_off_by_one": (("7.path", "parity.logits", "parity.choice", "parity.layers"), ("7.law",)),
     "hints_elsewhere": (("6.hint_reads", "6.walk_reads", "6.hint_places"), ("1.addresses",)),
     "read_consumed_early": (("7.overlap_tokens",), ("7.overlap_window", "7.traffic")),
     "read_all_experts": (
@@ -53,6 +53,10 @@ HEALTHY = {
     "7.traffic": "SUPPORTED",
     "8.walk": "SUPPORTED",
     "e2e.active": "SUPPORTED",
+    "parity.choice": "SUPPORTED",
+    "parity.layers": "SUPPORTED",
+    "parity.logits": "SUPPORTED",
+    "parity.perplexity": "SUPPORTED",
 }
 
 
