@@ -13,8 +13,8 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of malloc.h
 
 
 def torch_installed() -> bool:
-    """Whether PyTorch and what belongs to the extra `train` can be imported."""
-    return all(importlib.util.find_spec(name) is not None for name in ("torch", "safetensors"))
+    """Whether PyTorch, of the extra `train`, can be imported."""
+    return importlib.util.find_spec("torch") is not None
 
 
 def keep_freed_memory() -> None:

@@ -18,6 +18,7 @@ from cli.check import check
 from cli.compare import compare
 from cli.console import EXIT_INTERRUPTED, EXIT_USAGE, UsageError, message
 from cli.convert import convert
+from cli.data import data
 from cli.doctor import doctor
 from cli.explain import explain
 from cli.generate import generate
@@ -25,6 +26,7 @@ from cli.inspect import inspect
 from cli.ppl import ppl
 from cli.report import report
 from cli.synth import synth
+from cli.train import train
 from engine.errors import CflowError
 from harness.errors import HarnessError
 
@@ -59,10 +61,12 @@ _EXAMPLES: dict[Callable[..., None], str] = {
     compare: "cflow compare reports/runs/A reports/runs/B --out compared.html",
     report: "cflow report reports/runs/20260101T000000Z-host",
     explain: "cflow explain 7",
+    train: "cflow train --arch arch4 --data andersen --steps 2000 --out runs/arch4",
 }
 for _command, _example in _EXAMPLES.items():
     app.command(_command.__name__, epilog=f"Example: {_example}")(_command)
 app.add_typer(baseline)
+app.add_typer(data)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
