@@ -23,9 +23,10 @@ def print_comparison(found: Comparison) -> None:
         if table.rows:
             console.print()
             console.print(grid(table))
-    if found.differences:
+    last = view.ASSOCIATION if found.differences else base_view.left_out(found)
+    if last:
         console.print()
-        console.print(view.ASSOCIATION)
+        console.print(last)
 
 
 def grid(table: Table) -> Grid:

@@ -17,13 +17,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from harness.kinds import REFUTED, SUPPORTED, Target, Verdict
 from harness.shift import Shift, shift
 from harness.statistics import MIN_ROUNDS
+from harness.verdict import NOT_RUN
 from reports.compare.rows import Entry, Row, other_conditions
-from reports.compare.runs import Run
+from reports.compare.runs import Run, claim_verdict
 from reports.rounds import figure_of
 
 Outcome = Literal["loss", "gain", "moved", "not told apart", "not compared"]
@@ -191,22 +192,16 @@ def _timed(move: Move, found: Shift) -> Move:
 
 
 def verdict_changes(check_ids: Sequence[str], base: Run, new: Run) -> tuple[VerdictChange, ...]:
-    """Claims, then comparable checks, whose verdict is another one."""
+    """Claims, then comparable checks, that ran in both and whose verdict is another one."""
     found = []
-    stored: list[dict[str, Any]] = [
-        {claim["id"]: claim for claim in run.results.claims} for run in (base, new)
-    ]
     for claim in base.results.registry.claims:
-        one, other = (claims[claim.id] for claims in stored)
-        if one["verdict"] != other["verdict"]:
-            change = VerdictChange(
-                f"claim {claim.id}", claim.title, one["verdict"], other["verdict"], other["reason"]
-            )
-            found.append(change)
+        before, after = (claim_verdict(run, claim.id) for run in (base, new))
+        if before is not None and after is not None and before != after:
+            reason = next(item["reason"] for item in new.results.claims if item["id"] == claim.id)
+            found.append(VerdictChange(f"claim {claim.id}", claim.title, before, after, reason))
     for check_id in check_ids:
-        verdict, _ = base.results.verdict(check_id)
-        now, reason = new.results.verdict(check_id)
-        if verdict != now:
+        (before, said), (after, reason) = (run.results.verdict(check_id) for run in (base, new))
+        if before != after and NOT_RUN not in (said, reason):
             title = base.results.registry.check(check_id).statement
-            found.append(VerdictChange(check_id, title, verdict, now, reason))
+            found.append(VerdictChange(check_id, title, before, after, reason))
     return tuple(found)

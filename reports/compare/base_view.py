@@ -23,15 +23,17 @@ def sentence(found: Comparison) -> str:
         names = fmt.series([move.row.label for move in found.losses])
         many = "are confirmed losses" if len(found.losses) > 1 else "is a confirmed loss"
         return f"Against the base, {len(found.losses)} of {len(compared)} figures {many}: {names}."
+    if not compared:
+        return "Nothing was measured alike in the base and in the new run."
     moved = sum(1 for move in compared if move.outcome in ("moved", "gain"))
     return f"Against the base, no figure is a confirmed loss: {moved} of {len(compared)} moved."
 
 
 def moves_table(found: Comparison, all_of_them: bool = True) -> Table:
-    """What became of each figure; losses first. all_of_them: also what did not move."""
+    """What became of each figure; losses first. all_of_them: also what has no interval and did not move."""
     shown = [
         move for move in sorted(found.moves, key=lambda move: _ORDER.index(move.outcome))
-        if all_of_them or move.outcome in _MOVED
+        if all_of_them or move.outcome in _MOVED or move.shift is not None
     ]  # fmt: skip
     names = ("Check", "Outcome", "New over base", "Interval", "Why", "Evidence", "Base", "New")
     columns = tuple(
@@ -54,6 +56,15 @@ def moves_table(found: Comparison, all_of_them: bool = True) -> Table:
         for move in shown
     )
     return Table("What moved against the base", columns, rows)
+
+
+def left_out(found: Comparison) -> str:
+    """How many figures the short table leaves out, "" for none."""
+    same = sum(1 for move in found.moves if move.outcome == "not told apart" and move.shift is None)
+    other = sum(1 for move in found.moves if move.outcome == "not compared")
+    said = [f"{same} exact figures are the same"] if same else []
+    said += [f"{other} are not compared, for the reasons that --json and --out give"] if other else []
+    return fmt.capital("; ".join(said))
 
 
 def ratio_text(move: Move) -> str:

@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from harness.errors import ComparisonError
+from harness.kinds import Verdict
 from harness.registry import Check
 from reports.compare import base as base_run
 from reports.compare.base import Move, VerdictChange
 from reports.compare.facts import FACTS
 from reports.compare.machines import Difference, difference, differing_facts
 from reports.compare.rows import Entry, Refused, Row, comparable, rows_of
-from reports.compare.runs import Mark, Run, base_marks, marks, read_runs, refuse_other_machine
+from reports.compare.runs import Mark, Run, base_marks, claim_verdict, marks, read_runs, refuse_other_machine
 
 LOSS: Final = "loss"
 
@@ -64,7 +65,12 @@ class Comparison:
             "marks": [{"runs": list(mark.runs), "text": mark.text} for mark in self.marks],
             "facts_that_differ": list(self.differing),
             "claims": [
-                {"id": claim.id, "title": claim.title, "verdicts": self.claim_verdicts(claim.id)}
+                {
+                    "id": claim.id,
+                    "title": claim.title,
+                    "verdicts": self.claim_verdicts(claim.id),
+                    "decided_alike": self.decided_alike(claim.id),
+                }
                 for claim in self.runs[0].results.registry.claims
             ],
             "rows": [_row_json(row) for row in self.rows],
@@ -72,12 +78,18 @@ class Comparison:
             **compared,
         }
 
-    def claim_verdicts(self, claim_id: str) -> dict[str, str]:
-        """Verdict of a claim by run."""
-        return {
-            run.name: next(item["verdict"] for item in run.results.claims if item["id"] == claim_id)
+    def claim_verdicts(self, claim_id: str) -> dict[str, Verdict | None]:
+        """Verdict of a claim by run, None where it did not run."""
+        return {run.name: claim_verdict(run, claim_id) for run in self.runs}
+
+    def decided_alike(self, claim_id: str) -> bool:
+        """Whether all runs decide a claim by the same checks, declared alike."""
+        refused = {item.check_id for item in self.refused}
+        return not any(
+            check.id in refused and not check.beyond
             for run in self.runs
-        }
+            for check in run.results.registry.checks_of(claim_id)
+        )
 
 
 def compare(directories: Sequence[Path], based: bool = False, now: datetime | None = None) -> Comparison:

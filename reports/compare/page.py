@@ -27,6 +27,7 @@ def to_html(found: Comparison) -> str:
         "tables": view.check_tables(found),
         "refused": view.refused_table(found),
     }
+    shown["notes"] = any(row.note for row in shown["claims"])
     if found.based:
         shown |= {
             "sentence": base_view.sentence(found),

@@ -16,7 +16,9 @@ from typing import Any, Final
 import harness
 from harness.check import check as check_results
 from harness.errors import ComparisonError, ResultsError
+from harness.kinds import Verdict
 from harness.results import FILE_NAME, Results
+from harness.verdict import NOT_RUN
 from reports import format as fmt
 from reports.compare.facts import FACTS, Value, differ, hardware_differences, read_facts, value_text
 
@@ -41,6 +43,17 @@ class Run:
     def id(self) -> str:
         """The name of its folder."""
         return self.results.directory.resolve().name
+
+
+def claim_verdict(run: Run, claim_id: str) -> Verdict | None:
+    """Verdict of a claim; None when the run was cut down to checks that do not decide it."""
+    results = run.results
+    deciding = [check.id for check in results.registry.checks_of(claim_id) if not check.beyond]
+    ran = any(results.record(check_id) is not None for check_id in deciding)
+    if not ran and any(results.verdict(check_id)[1] == NOT_RUN for check_id in deciding):
+        return None
+    verdict: Verdict = next(claim["verdict"] for claim in results.claims if claim["id"] == claim_id)
+    return verdict
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from reports.compare.runs import Run
 from reports.model import Badge, Column, Table
 from reports.model import Row as TableRow
 
+NOT_RUN: Final = Badge("NOT RUN", "recorded", "\u2022")
 ASSOCIATION: Final = (
     "What goes with a difference divides the runs as the difference does. That is an association, not a "
     "cause: with few machines many things go together."
@@ -24,12 +25,13 @@ ASSOCIATION: Final = (
 
 @dataclass(frozen=True)
 class ClaimRow:
-    """A claim with its verdict in every run."""
+    """A claim with its verdict in every run. note: what a reader of the row must know, "" for nothing."""
 
     label: str
     title: str
     differs: bool
     badges: tuple[Badge, ...]
+    note: str
 
 
 def claim_rows(found: Comparison) -> tuple[ClaimRow, ...]:
@@ -37,8 +39,12 @@ def claim_rows(found: Comparison) -> tuple[ClaimRow, ...]:
     rows = []
     for claim in found.runs[0].results.registry.claims:
         verdicts = list(found.claim_verdicts(claim.id).values())
-        badges = tuple(checks.badge(verdict) for verdict in verdicts)
-        rows.append(ClaimRow(checks.label(claim.id), claim.title, len(set(verdicts)) > 1, badges))
+        badges = tuple(NOT_RUN if verdict is None else checks.badge(verdict) for verdict in verdicts)
+        differs = len({verdict for verdict in verdicts if verdict is not None}) > 1
+        notes = ["differs"] if differs else []
+        notes += [] if found.decided_alike(claim.id) else ["not decided by the same checks"]
+        label = checks.label(claim.id)
+        rows.append(ClaimRow(label, claim.title, differs, badges, fmt.capital(", ".join(notes))))
     return tuple(rows)
 
 
@@ -77,9 +83,7 @@ def marks_table(found: Comparison) -> Table:
 def claims_table(found: Comparison) -> Table:
     """Claim by run, in words."""
     rows = tuple(
-        TableRow(
-            (row.label, row.title, *(badge.word for badge in row.badges), "differs" if row.differs else "")
-        )
+        TableRow((row.label, row.title, *(badge.word for badge in row.badges), row.note))
         for row in claim_rows(found)
     )
     columns = (Column("Claim"), Column("Title", wide=True), *_run_columns(found.runs), Column(""))

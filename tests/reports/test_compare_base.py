@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 from harness.kinds import Target
+from harness.registry import parse_registry
 from harness.results import FILE_NAME
 from harness.shift import shift
-from reports.compare import Comparison, base_view, compare
+from reports.compare import Comparison, base_view, compare, view
 from reports.compare.base import Move, Worse, worse_direction
 from tests.reports.made_runs import Made, machine
 
@@ -62,7 +63,11 @@ def test_the_same_build_twice_shows_nothing(against: Find) -> None:
     found = against(Made())
     assert outcomes(found) == {} and found.losses == () and found.changes == ()
     assert base_view.sentence(found) == "Against the base, no figure is a confirmed loss: 0 of 9 moved."
-    assert not base_view.moves_table(found, all_of_them=False).rows
+    # Figures with an interval are shown though they did not move.
+    short, full = base_view.moves_table(found, all_of_them=False), base_view.moves_table(found)
+    assert len(short.rows) == 6 and all(row.muted and "\u00a0to\u00a0" in row.cells[3] for row in short.rows)
+    assert len(full.rows) == len(found.moves)
+    assert base_view.left_out(found) == "3 exact figures are the same"
     assert not base_view.changes_table(found).rows
 
 
@@ -216,6 +221,23 @@ def test_what_only_one_run_measured_is_not_compared(against: Find) -> None:
     found = moves(against(Made(without=("3.speedup",)), without=()))
     assert found["3.speedup"].reason == "not measured in the base: not run"
     assert "2.dtlb.hardware" not in found
+
+
+def test_what_did_not_run_has_not_changed_its_verdict(against: Find) -> None:
+    cut = ("3.speedup", "3.agreement")
+    found = against(Made(), without=cut, speedup=8.1)
+    assert found.changes == ()
+    assert found.claim_verdicts("3") == {"A": "SUPPORTED", "B": None}
+    row = next(row for row in view.claim_rows(found) if row.label == "3")
+    assert [badge.word for badge in row.badges] == ["SUPPORTED", "NOT RUN"]
+    assert not row.differs
+
+
+def test_nothing_in_common(against: Find) -> None:
+    everything = tuple(check.id for check in parse_registry(Made().claims).checks)
+    found = against(Made(), without=everything)
+    assert base_view.sentence(found) == "Nothing was measured alike in the base and in the new run."
+    assert base_view.forest(found) is None and found.losses == ()
 
 
 def test_too_few_rounds_are_not_compared(against: Find) -> None:

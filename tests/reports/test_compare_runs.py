@@ -13,7 +13,7 @@ import pytest
 
 from harness.errors import ComparisonError, ResultsError
 from harness.results import FILE_NAME
-from reports.compare import Comparison, compare
+from reports.compare import Comparison, compare, view
 from reports.compare.facts import FACTS, hardware_differences, read_facts, value_text
 from reports.compare.runs import MAX_RUNS
 from tests.reports.made_runs import CLAIMS, Made, machine
@@ -215,6 +215,9 @@ def test_checks_that_are_declared_otherwise_are_not_compared(runs: Callable[...,
         ("6.hint", "not declared in B"),
         ("6.hinted", "not declared in A"),
     ]
+    notes = {row.label: row.note for row in view.claim_rows(found)}
+    assert notes["3"] == "Not decided by the same checks" and notes["7"] == ""
+    assert notes["6"] == "Differs, not decided by the same checks"
     compared = {row.check.id for row in found.rows}
     assert "7.time" in compared and not compared & {"3.speedup", "6.hint", "6.hinted"}
     assert "other texts of claims.toml" in marks_of(found)[0]
