@@ -47,7 +47,10 @@ class Comparison:
         return tuple(move for move in self.moves if move.outcome == LOSS)
 
     def to_json(self) -> dict[str, Any]:
-        """For programs; docs in `cflow compare --help` and the README."""
+        """For programs: base (letter or null), profile, runs with their facts, marks, facts_that_differ,
+        claims and rows with what each run says by its letter, not_compared; then differences, or moves,
+        verdict_changes and confirmed_losses against the base.
+        """
         names = [run.name for run in self.runs]
         compared: dict[str, Any]
         if self.based:

@@ -99,15 +99,15 @@ NOISES: dict[str, Callable[[random.Random], float]] = {
 
 @pytest.mark.parametrize("noise", NOISES)
 def test_coverage_whatever_the_distribution(noise: str) -> None:
-    # 1,000 runs: three standard errors below 0.95 are 0.929.
-    assert coverage(NOISES[noise], 1.0, 0.95, 1_000) >= 0.929
-    assert coverage(NOISES[noise], 1.0, 1 - 0.05 / 20, 1_000) >= 0.992
+    # 600 runs: three standard errors below 0.95 are 0.923, below 0.9975 they are 0.991.
+    assert coverage(NOISES[noise], 1.0, 0.95, 600) >= 0.923
+    assert coverage(NOISES[noise], 1.0, 1 - 0.05 / 20, 600) >= 0.991
 
 
 @pytest.mark.parametrize("noise", NOISES)
 @pytest.mark.parametrize("scatter", [0.25, 4.0])
 def test_unequal_scatter_costs_as_much_coverage_as_is_said(noise: str, scatter: float) -> None:
-    assert 0.87 <= coverage(NOISES[noise], scatter, 0.95, 600) <= 0.96
+    assert 0.86 <= coverage(NOISES[noise], scatter, 0.95, 400) <= 0.97
 
 
 def test_a_real_change_is_found() -> None:
