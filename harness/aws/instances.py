@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from harness.aws.command import Aws
+from harness.aws.errors import AwsError
 from harness.aws.plan import TAG
 
 _GONE: Final = ("shutting-down", "terminated")
@@ -46,17 +47,16 @@ def end(aws: Aws, run: str) -> list[str]:
     A machine that was asked for a moment ago may not be listed yet: it is looked for a few times. Raises
     AwsError.
     """
-    ids: list[str] = []
-    for attempt in range(5):
-        found = of_run(aws, run)
-        if found:
-            ids = [one.id for one in found if not one.gone]
-            break
-        if attempt < 4:
-            time.sleep(3)
-    if ids:
-        aws.call("ec2", "terminate-instances", "--instance-ids", *ids)
-    remove_alarm(aws, run)
+    try:
+        ids = [one.id for one in _listed(aws, run) if not one.gone]
+        if ids:
+            aws.call("ec2", "terminate-instances", "--instance-ids", *ids)
+        remove_alarm(aws, run)
+    except AwsError as error:
+        raise AwsError(
+            f"the machine of {run} could not be ended from here, it ends itself at its time limit; try"
+            f" `python -m harness.aws down {run}`: {error}"
+        ) from error
     return ids
 
 
@@ -81,6 +81,15 @@ def runs_with_alarm(aws: Aws) -> list[str]:
         "MetricAlarms[].AlarmName",
     )
     return [name.removeprefix(alarm_name("")) for name in names or []]
+
+
+def _listed(aws: Aws, run: str) -> list[Instance]:
+    for _ in range(4):
+        found = of_run(aws, run)
+        if found:
+            return found
+        time.sleep(3)
+    return of_run(aws, run)
 
 
 def _described(aws: Aws, condition: str) -> list[Instance]:

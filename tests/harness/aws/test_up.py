@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -234,6 +236,19 @@ def test_dry_run_calls_nothing_and_shows_everything(cloud: Cloud, command: Comma
     assert cloud.calls() == []
     for part in ("aws ec2 run-instances", "aws s3 mb", "put-metric-alarm", "#!/bin/bash\nshutdown -P +540"):
         assert part in done.out
+
+
+@pytest.mark.no_sanitizer
+def test_it_needs_no_package() -> None:
+    """The computer that starts a run need not be one that can build the engine."""
+    done = subprocess.run(
+        [sys.executable, "-S", "-E", "-m", "harness.aws", "up", "r6id.8xlarge", "--dry-run"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "aws ec2 run-instances" in done.stdout
 
 
 @pytest.mark.no_sanitizer

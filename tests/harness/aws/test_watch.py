@@ -118,6 +118,15 @@ def test_a_machine_that_never_reports_is_ended(
     assert (tmp_path / "out/console.log").read_text() == "no network\n"
 
 
+def test_a_machine_that_cannot_be_ended_is_told(cloud: Cloud, command: Command) -> None:
+    put_machine(cloud)
+    cloud.fails("ec2 terminate-instances", "An error occurred (UnauthorizedOperation) when calling: x")
+    done = command("down", RUN)
+    assert done.code == 2
+    assert f"the machine of {RUN} could not be ended from here, it ends itself at its time limit" in done.err
+    assert "cloudwatch delete-alarms" not in cloud.operations(), "the last thing that could end it"
+
+
 def test_list_shows_machines_with_their_price(cloud: Cloud, command: Command) -> None:
     assert "no machine" in command("list").out
     put_machine(cloud, minutes_ago=60)
