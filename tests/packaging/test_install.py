@@ -37,7 +37,8 @@ def test_wheel_holds_the_packages_and_nothing_else(wheel: Path) -> None:
         path.relative_to(ROOT).as_posix()
         for package in PACKAGES
         for path in (ROOT / package).rglob("*")
-        if path.is_file() and path.suffix in {".py", ".toml", ".json", ".j2", ".css", ".sh", ".txt"}
+        if path.is_file()
+        and path.suffix in {".py", ".toml", ".json", ".j2", ".css", ".sh", ".txt", ".cflow", ".npz"}
     }
     sources = {name for name in sources if not name.startswith("reports/runs/")}
     libraries = {f"engine/{name}" for name in LIBRARIES}
