@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -105,7 +106,7 @@ class VllmCpu:
     The constructor loads `folder` (bf16, int8 or int4, as `engine.export_hf` writes it) and warms up. Each
     thread is bound to one of `cpus`, by default the first `threads` that this process may use. `eager` False
     compiles, which takes a minute and a C++ compiler. `enter` is called in its process before anything else
-    there (see `WorkerProcess`). Between calls its threads sleep.
+    there (see `WorkerProcess`). Between calls its process is stopped.
 
     Raises BaselineError: not installed, too little memory (nothing was started then), no kernel for this CPU,
     or a worker that died, hung or reported an error; `error.log` then holds the end of its log.
@@ -142,7 +143,7 @@ class VllmCpu:
             enter,
         )
         try:
-            self._worker.call(
+            self._call(
                 "load",
                 load_timeout_s,
                 folder=str(folder.resolve()),
@@ -167,6 +168,18 @@ class VllmCpu:
         """Ends the process. May be called again."""
         self._worker.close()
 
+    def _call(self, operation: str, timeout_s: float, **arguments: Any) -> Any:
+        """A call with the process awake. Afterwards it is stopped: a dozen of its threads poll, two per cent
+        of a core, beside whatever runs next.
+        """
+        if self._worker.alive:
+            os.kill(self._worker.pid, signal.SIGCONT)
+        try:
+            return self._worker.call(operation, timeout_s, **arguments)
+        finally:
+            if self._worker.alive:
+                os.kill(self._worker.pid, signal.SIGSTOP)
+
     @property
     def pid(self) -> int:
         """Its process id."""
@@ -176,7 +189,7 @@ class VllmCpu:
         """The prompt from an empty context, then `tokens` timed greedy tokens after the one it yields."""
         if not prompt or tokens < 1:
             raise BaselineError(f"prompt and tokens: {len(prompt)} and {tokens} found, must be at least 1")
-        answer = self._worker.call("decode", timeout_s, prompt=list(prompt), tokens=tokens)
+        answer = self._call("decode", timeout_s, prompt=list(prompt), tokens=tokens)
         return VllmSample(
             tokens=tuple(answer["tokens"]),
             step_ns=tuple(answer["step_ns"]),
@@ -192,12 +205,12 @@ class VllmCpu:
             raise BaselineError(
                 f"tokens and top: {len(tokens)} and {top} found, allowed: 2 or more, 1 to {TOP}"
             )
-        answer = self._worker.call("logprobs", timeout_s, tokens=list(tokens), top=top)
+        answer = self._call("logprobs", timeout_s, tokens=list(tokens), top=top)
         return tuple(tuple((int(token), float(value)) for token, value in one) for one in answer)
 
     def info(self) -> VllmInfo:
         """What really runs."""
-        answer = self._worker.call("info", _TIMEOUT_S)
+        answer = self._call("info", _TIMEOUT_S)
         lists = {"kernels": tuple(answer["kernels"]), "cpus": tuple(answer["cpus"])}
         return VllmInfo(**{**answer, **lists})
 
@@ -241,6 +254,7 @@ def _settings(root: Path, cpus: Sequence[int], kv_gib: int) -> dict[str, str]:
         "VLLM_CPU_KVCACHE_SPACE": str(kv_gib),
         "VLLM_CPU_INT4_W4A8": "0",
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+        "VLLM_CONFIGURE_LOGGING": "0",
         "VLLM_CACHE_ROOT": str(root / "cache"),
         "VLLM_NO_USAGE_STATS": "1",
         "DO_NOT_TRACK": "1",

@@ -59,6 +59,8 @@ class Engine:
         self._version = importlib.metadata.version(_PACKAGE)
         if self._version != version:
             raise BaselineError(f"{_PACKAGE} is {self._version}, {version} is needed: install it anew")
+        # The client forbids vLLM to configure its loggers: each model would drop this handler.
+        logging.basicConfig(level=logging.INFO, stream=sys.stderr)
         self._kernels = Kernels()
         logging.getLogger("vllm").addHandler(self._kernels)
         # It tells the kernel of matrices that are not quantised at this level only.

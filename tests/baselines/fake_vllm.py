@@ -61,6 +61,7 @@ class Engine:
         return [Out(outputs=[Out(token_ids=self.chosen)])]
 class LLM:
     def __init__(self, **settings):
+        if os.environ["VLLM_CONFIGURE_LOGGING"] != "0": logging.getLogger("vllm").handlers.clear()
         if PLAN.get("load"): raise ValueError(PLAN["load"])
         assert settings["dtype"] == "bfloat16" and settings["max_num_seqs"] == 1
         assert not settings["enable_prefix_caching"] and settings["skip_tokenizer_init"]

@@ -55,6 +55,16 @@ def test_the_most_likely_come_first_and_no_more_than_asked(cache: Path, model: P
     assert found == (((2, 0.0), (3, -1.0)), ((30, 0.0), (31, -1.0)))
 
 
+def test_between_calls_it_stands_still(cache: Path, model: Path) -> None:
+    make_environment(cache)
+    with start(model) as baseline:
+        baseline.decode([1], 1)
+        deadline = time.monotonic() + 30  # the signal is delivered soon, not at once
+        while (state := Path(f"/proc/{baseline.pid}/stat").read_text().split()[2]) != "T":
+            assert time.monotonic() < deadline, state
+        assert baseline.decode([1], 1).tokens == (2, 3)
+
+
 def test_its_environment_is_its_own(cache: Path, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = make_environment(cache)
     monkeypatch.setenv("PYTHONPATH", "/somewhere/else")
