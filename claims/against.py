@@ -109,10 +109,10 @@ def measure(
         workers = stack.enter_context(open_bench(session.threads, huge=copied))
         arms = _arms(session, gguf, course, opponents)
         say("warming up")
-        warm_up = _warm_up(arms)
+        warm_up = warm_up_arms(arms)
         say("measuring the roof")
         before = workers.roof()
-        timed = _rounds(arms, workers.probes(), request.rounds, threads)
+        timed = paired_rounds(arms, workers.probes(), request.rounds, threads)
         after = workers.roof()
         common = {"tokens": request.tokens, "prompt": prompt.to_json(), "warm_up": warm_up}
         common["roof_before_bytes_per_s"] = before.bytes_per_ns * 1e9
@@ -185,7 +185,7 @@ def _arms(session: Session, gguf: Path | None, course: Course, opponents: Sequen
     return arms
 
 
-def _warm_up(arms: Sequence[Arm]) -> dict[str, Any]:
+def warm_up_arms(arms: Sequence[Arm]) -> dict[str, Any]:
     """Runs all arms until each takes as long as the time before, within the guard; how that went."""
     last = [arm.run().ns for arm in arms]
     runs, steady = 1, False
@@ -198,7 +198,7 @@ def _warm_up(arms: Sequence[Arm]) -> dict[str, Any]:
     return {"runs": runs, "steady": steady, "rule": rule}
 
 
-def _rounds(arms: Sequence[Arm], probes: Probes, rounds: int, threads: int) -> Timed:
+def paired_rounds(arms: Sequence[Arm], probes: Probes, rounds: int, threads: int) -> Timed:
     """The paired run; KeyboardInterrupt when Ctrl-C cut it short."""
     others = [arm.name for arm in arms if arm.name != OURS]
     timed = run_pairs(

@@ -78,7 +78,7 @@ class Ratio:
     """Another engine's time over ours, per token: above 1 ours is faster. what: "decode" or "prompt".
 
     verdict: FASTER or SLOWER (ours), or INCONCLUSIVE: the interval holds 1, or `reasons` says why nothing is
-    decided.
+    decided. same_weights: False where the other engine has a format of its own, made from the same values.
     """
 
     threads: int
@@ -93,6 +93,7 @@ class Ratio:
     tokens_equal: bool
     verdict: str
     reasons: tuple[str, ...]
+    same_weights: bool = True
 
     def to_json(self) -> dict[str, Any]:
         """As a ratio of `cflow bench --json`."""

@@ -8,8 +8,9 @@ from typing import Annotated
 
 import typer
 
-from baselines.install import LLAMACPP, libraries
+from baselines.install import LLAMACPP, VLLM, environment, libraries
 from claims.against import Measured, NoBaselineError, Request, measure
+from claims.against_vllm import measure_vllm
 from claims.models import from_gguf
 from claims.run import model_cache
 from claims.twins import check_twin
@@ -47,7 +48,7 @@ def bench(
     prompt: Annotated[int, typer.Option(min=1, help="Tokens of prompt before them.")] = 32,
     rounds: Annotated[int, typer.Option(min=1, help="Valid rounds wanted.")] = DEFAULT_ROUNDS,
     against: Annotated[
-        str | None, typer.Option(help=f"Another engine in the same rounds: {LLAMACPP}.")
+        str | None, typer.Option(help=f"Another engine in the same rounds: {LLAMACPP} or {VLLM}.")
     ] = None,
     gguf: Annotated[
         Path | None, typer.Option(help="The GGUF that a .cflow model was converted from; with --against.")
@@ -77,7 +78,10 @@ def bench(
             check_twin(opened, twin, model_cache(None))
         for count in _thread_counts(threads):
             try:
-                found.append(measure(opened, request, count, twin, _say))
+                if against == VLLM:
+                    found.append(measure_vllm(opened, request, count, model_cache(None), message))
+                else:
+                    found.append(measure(opened, request, count, twin, _say))
             except NoBaselineError as error:
                 if json:
                     print_json({"rows": [], "ratios": [], "no_baseline": error.agreement.to_json()})
@@ -111,8 +115,13 @@ def _twin(model: Path, against: str | None, gguf: Path | None, tune: bool) -> Pa
         if gguf is not None or tune:
             raise UsageError(f"{'--gguf' if gguf is not None else '--tune'} needs --against {LLAMACPP}")
         return None
+    if against == VLLM:
+        if gguf is not None or tune:
+            raise UsageError(f"{'--gguf' if gguf is not None else '--tune'} is not for --against {VLLM}")
+        environment(VLLM)
+        return None
     if against != LLAMACPP:
-        raise UsageError(f"--against is {against!r}, allowed: {LLAMACPP}")
+        raise UsageError(f"--against is {against!r}, allowed: {LLAMACPP}, {VLLM}")
     libraries(LLAMACPP)  # before anything is converted: it says how to install what is missing
     if gguf is not None:
         return gguf

@@ -32,8 +32,21 @@ def notes(rows: Sequence[Row]) -> Iterator[str]:
     for doubt in dict.fromkeys(doubt for row in rows for doubt in row.doubts):
         yield f"doubt: {doubt}"
     for row in rows:
+        if "closeness" in row.settings:
+            yield _other_format(row)
+    for row in rows:
         if not row.settings["warm_up"]["steady"]:
             yield f"doubt: {row.engine}, {_threads(row.threads)}: not steady after the warm-up"
+
+
+def _other_format(row: Row) -> str:
+    close = row.settings["closeness"]
+    kernels = ", ".join(row.settings["kernels"]) or "not named"
+    return (
+        f"{row.engine}, {_threads(row.threads)}: kernels {kernels}; "
+        f"logits differ by {close['difference']:.3g}, {close['difference'] / close['spread']:.1%} of their "
+        f"spread, {close['same_choice']} of {close['positions']} choices are the same"
+    )
 
 
 def _row(row: Row) -> str:
@@ -76,6 +89,8 @@ def _ratio(ratio: Ratio) -> str:
         figure = f"{ratio.median:.3f}x{interval}"
     a_a = "" if ratio.a_a is None else f", A/A [{ratio.a_a[0]:.3f}, {ratio.a_a[1]:.3f}]"
     tokens = "tokens equal" if ratio.tokens_equal else "tokens differ at near ties"
+    if not ratio.same_weights:
+        tokens = "the same values in another format"
     verdict = ratio.verdict + (f": {'; '.join(ratio.reasons)}" if ratio.reasons else "")
     return f"{head}{figure}{a_a}, {ratio.rounds} rounds, {ratio.void} void, {tokens}: {verdict}"
 

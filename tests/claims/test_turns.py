@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from claims.against import _warm_up
+from claims.against import warm_up_arms
 from claims.models import from_gguf
 from claims.turns import STREAMS, Course, Turn, engine_arm, greedy_course, llamacpp_arm
 from engine.model import Model
@@ -118,6 +118,6 @@ def test_a_turn_of_another_engine_takes_our_tokens(gguf: Path, course: Course, m
 def test_the_warm_up_ends_when_two_runs_agree(times: list[int], runs: int, steady: bool) -> None:
     left = iter(times)
     arm = Arm("a", lambda: Sample(next(left), 0, ""), "")
-    found = _warm_up([arm])
+    found = warm_up_arms([arm])
     assert (found["runs"], found["steady"]) == (runs, steady)
     assert not list(left)

@@ -13,10 +13,11 @@ import psutil
 import pytest
 
 from baselines import install
-from claims import against
+from claims import against, against_vllm
 from claims.speed import Ratio
 from cli.bench_table import lines, notes
 from engine.kernels import threads_default
+from tests.baselines.fake_vllm import make_environment
 from tests.claims.fake_bench import opener
 from tests.claims.fake_llamacpp import FakeLlamaCpp
 from tests.cli.conftest import Cflow
@@ -29,7 +30,8 @@ SHORT = ("-n", 4, "--prompt", 3, "--rounds", 1)
 @pytest.fixture(autouse=True)
 def small_roof(monkeypatch: pytest.MonkeyPatch) -> None:
     """The whole command with a made-up roof: the real one reads gigabytes."""
-    monkeypatch.setattr(against, "open_bench", opener(10**6, []))
+    for module in (against, against_vllm):
+        monkeypatch.setattr(module, "open_bench", opener(10**6, []))
 
 
 @pytest.fixture
@@ -159,7 +161,8 @@ def test_thread_counts_above_the_cores_merge(cflow: Cflow, moe: Path) -> None:
         (["--threads", "0"], "--threads is 0"),
         (["-n", "100000"], "context of the model has"),
         (["-n", "4", "--isa", "mmx"], "'mmx' found"),
-        (["--against", "other"], "--against is 'other', allowed: llama.cpp"),
+        (["--against", "other"], "--against is 'other', allowed: llama.cpp, vllm"),
+        (["--against", "vllm", "--tune"], "--tune is not for --against vllm"),
         (["--gguf", "m.gguf"], "--gguf needs --against"),
         (["--tune"], "--tune needs --against"),
         (["-o", "residency"], "--option is 'residency', must be NAME=VALUE"),
@@ -231,3 +234,31 @@ def test_ratios_for_people() -> None:
         "INCONCLUSIVE: why"
     )
     assert list(notes([])) == []
+
+
+def test_against_vllm_each_form_that_runs_has_a_row(
+    cflow: Cflow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(install.ENVIRONMENT_VARIABLE, str(tmp_path / "baselines"))
+    monkeypatch.chdir(tmp_path)
+    model = tmp_path / "m.cflow"
+    geometry = "d=128,heads=2,kv_heads=1,layers=1,ffn=128,vocab=500,activation=swiglu"
+    assert cflow("synth", model, "--geometry", geometry).code == 0
+    command = ("bench", "-m", model, *SHORT, "--threads", 1, "--against", "vllm")
+    outcome = cflow(*command)
+    assert (outcome.code, "run `cflow baseline install vllm`" in outcome.err) == (2, True)
+    make_environment(tmp_path / "baselines", avx512=False)
+    outcome = cflow(*command, "--json")
+    assert outcome.code == 0, outcome.err
+    assert "no row for vllm int4" in outcome.err and "needs AVX-512" in outcome.err
+    found = json.loads(outcome.out)
+    assert [row["engine"] for row in found["rows"]] == ["cflow", "vllm int8", "vllm bf16"]
+    int8 = found["rows"][1]
+    assert int8["settings"]["kernels"] == ["MadeUpKernel", "plain"]
+    assert int8["settings"]["closeness"]["positions"] == 4
+    assert int8["weight_bytes_per_token"] < found["rows"][2]["weight_bytes_per_token"]
+    assert [one["against"] for one in found["ratios"]] == ["vllm int8", "vllm bf16"]
+    assert not any(one["same_weights"] for one in found["ratios"])
+    outcome = cflow(*command)
+    assert "the same values in another format" in outcome.out
+    assert "kernels MadeUpKernel, plain; logits differ by" in outcome.err
