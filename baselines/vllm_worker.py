@@ -31,6 +31,8 @@ _KERNEL = re.compile(r"\b(?:Using|Selected) (\w+Kernel)\b|unquantized GEMM dispa
 _CHECK_TOKENS = 8
 _WARM_UP_TOKEN = 1
 _SLEEP_S = 0.02
+_POLLING = "gloo"
+"""Names of threads that begin with it."""
 _FORMS = {"int-quantized": "int8", "pack-quantized": "int4"}
 
 
@@ -235,10 +237,15 @@ def _bound_cpus() -> list[int]:
 
 
 def _run_delays_ns() -> dict[str, int] | None:
-    """Nanoseconds that each thread was ready and waited for a CPU; None when not counted."""
+    """Nanoseconds that each thread was ready and waited for a CPU; None when not counted.
+
+    Those of its communication library are left out: they poll, and compute nothing.
+    """
     delays = {}
     for task in Path("/proc/self/task").iterdir():
         try:
+            if (task / "comm").read_text().startswith(_POLLING):
+                continue
             delays[task.name] = int((task / "schedstat").read_text().split()[1])
         except ProcessLookupError:  # it ended meanwhile
             continue

@@ -54,7 +54,7 @@ LLAMACPP_OWN: Final = f"{LLAMACPP}, your file"
 VLLM_OWN: Final = f"{VLLM}, your folder"
 """Names of the arms: an engine and its model."""
 
-TOKENS: Final = {"smoke": 8, "quick": 16, "full": 6, "paper": 4}
+TOKENS: Final = {"smoke": 8, "quick": 24, "full": 6, "paper": 4}
 """Timed tokens of a turn: a turn takes about as long in every profile."""
 _ROUNDS: Final = {"smoke": MIN_ROUNDS, "quick": MIN_ROUNDS, "full": DEFAULT_ROUNDS, "paper": DEFAULT_ROUNDS}
 
