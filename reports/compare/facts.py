@@ -95,6 +95,11 @@ def _build(results: Results) -> Value:
     return "; ".join(str(value) for value in known.values() if value is not None) or None
 
 
+def _commit(results: Results) -> Value:
+    commit = results.run["commit"]
+    return None if commit is None else str(commit)[:12]
+
+
 def _timed(results: Results) -> Iterator[Json]:
     for record in results.checks:
         for cell in record["cells"]:
@@ -161,6 +166,7 @@ FACTS: Final = (
     Fact("threads", _option("threads")),
     Fact("instruction set used", _option("isa")),
     Fact("build of the engine", _build),
+    Fact("commit", _commit),
 )
 
 

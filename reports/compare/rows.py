@@ -8,7 +8,6 @@ from typing import Any, Final
 
 from harness.kinds import INCONCLUSIVE, Verdict
 from harness.registry import Cell, Check
-from harness.verdict import NOT_RUN
 from reports.compare.runs import Run
 
 Json = Mapping[str, Any]
@@ -146,7 +145,7 @@ def _entry(check: Check, cell: Cell, run: Run) -> Entry:
     found = next((one for one in record["cells"] if one["label"] == cell.label), None) if record else None
     if found is None:
         verdict, reason = run.results.verdict(check.id)
-        return Entry(verdict, reason, None, None, None, False, reason == NOT_RUN, doubted, None)
+        return Entry(verdict, reason, None, None, None, False, True, doubted, None)
     summary, evidence = found["summary"], found["evidence"]
     timed = evidence is not None and evidence["kind"] == "timed"
     held = found["low"] is not None and summary is not None and not summary["reasons"]

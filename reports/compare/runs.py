@@ -218,7 +218,8 @@ def base_marks(base: Run, new: Run) -> tuple[Mark, ...]:
         found.append(Mark(both, "the base is the later run"))
     for fact in FACTS:
         mine, others = base.facts[fact.name], new.facts[fact.name]
-        if not fact.measured and differ(fact.name, mine, others):
+        # Other commits are marked already.
+        if not fact.measured and fact.name != "commit" and differ(fact.name, mine, others):
             texts = (value_text(fact.name, mine), value_text(fact.name, others))
             found.append(Mark(both, f"{fact.name}: {texts[0]} in the base, {texts[1]} in the new run"))
     return tuple(found)

@@ -16,6 +16,8 @@ from reports.compare.runs import Run
 from reports.model import Badge, Column, Table
 from reports.model import Row as TableRow
 
+_FEW: Final = 3
+"""Between two runs everything that differs goes with every difference: more than this is said once."""
 NOT_RUN: Final = Badge("NOT RUN", "recorded", "\u2022")
 ASSOCIATION: Final = (
     "What goes with a difference divides the runs as the difference does. That is an association, not a "
@@ -53,10 +55,10 @@ def sentence(found: Comparison) -> str:
     rows = claim_rows(found)
     differing = [row.label or f"\u201c{row.title}\u201d" for row in rows if row.differs]
     if not differing:
-        return f"{len(found.runs)} runs: every claim has the same verdict in all of them."
+        return f"{len(found.runs)} runs: no claim has different verdicts."
     which = f"claim {differing[0]} has" if len(differing) == 1 else f"claims {fmt.series(differing)} have"
     others = len(rows) - len(differing)
-    rest = f"; the other {others} have the same" if others else ""
+    rest = f"; the other {others} have not" if others else ""
     return f"{len(found.runs)} runs: {which} different verdicts{rest}."
 
 
@@ -124,7 +126,7 @@ def entry_text(row: Row, entry: Entry | None) -> str:
     if entry is None:
         return "another kind or tier"
     if entry.absent:
-        return "not run"
+        return entry.reason
     word = checks.badge(entry.verdict).word
     return f"{word} {figure(row, entry)}".strip()
 
@@ -184,7 +186,7 @@ def _goes_with(item: Difference, found: Comparison) -> str:
     names = [known.fact for known in item.goes_with]
     if not names:
         text = "nothing that was recorded"
-    elif len(found.runs) == 2 and set(names) == set(found.differing):
+    elif len(names) > _FEW and len(found.runs) == 2 and set(names) == set(found.differing):
         text = f"all {len(names)} properties that differ, listed with the machines"
     else:
         text = "; ".join(

@@ -42,7 +42,7 @@ def test_machines_that_agree(comparison: Find) -> None:
     found = comparison(Made(), Made(seed=2, machine=SERVER))
     assert found.differences == ()
     assert set(found.differing) == {"processor", "physical cores", "huge pages"}
-    assert view.sentence(found) == "2 runs: every claim has the same verdict in all of them."
+    assert view.sentence(found) == "2 runs: no claim has different verdicts."
     assert not view.differences_table(found).rows
 
 
@@ -57,15 +57,22 @@ def test_opposite_verdicts_and_what_goes_with_them(comparison: Find) -> None:
     ]
     # A and B have the same caches, so that those of C cannot matter.
     assert item.unknown == ()
-    assert view.sentence(found) == "3 runs: claim 6 has different verdicts; the other 10 have the same."
+    assert view.sentence(found) == "3 runs: claim 6 has different verdicts; the other 10 have not."
 
 
 def test_a_property_that_is_not_recorded_everywhere_is_named(comparison: Find) -> None:
     found = comparison(Made(), Made(seed=2, machine=LAPTOP, hint=1.06))
     assert by_label(found)["6.hint"].unknown == ("L1 data cache", "L1 data ways", "L2 cache", "L2 ways")
+    assert view.differences_table(found).rows[0].cells[-1] == (
+        "Processor: A Example 2-core CPU, B Laptop; physical cores: A 2, B 8 "
+        "(not recorded everywhere: L1 data cache, L1 data ways, L2 cache, L2 ways)"
+    )
+
+
+def test_what_goes_with_every_difference_of_two_runs_is_said_once(comparison: Find) -> None:
+    found = comparison(Made(), Made(seed=2, machine=SERVER, hint=1.06, commit="f" * 40))
     text = view.differences_table(found).rows[0].cells[-1]
-    assert text.startswith("All 2 properties that differ, listed with the machines")
-    assert text.endswith("(not recorded everywhere: L1 data cache, L1 data ways, L2 cache, L2 ways)")
+    assert text == "All 4 properties that differ, listed with the machines"
 
 
 def test_decided_and_measurable_on_some(comparison: Find) -> None:
@@ -127,6 +134,13 @@ def test_nothing_is_averaged(comparison: Find) -> None:
     shown = [cell for table in view.check_tables(found) for row in table.rows for cell in row.cells]
     assert any("8.0" in cell for cell in shown) and any("12.0" in cell for cell in shown)
     assert not any("10.0" in cell for cell in shown)
+
+
+def test_other_commits_go_with_differences_too(comparison: Find) -> None:
+    found = comparison(Made(), Made(seed=2, hint=1.06, commit="f" * 40, created="2026-01-02T00:00:00Z"))
+    (known,) = by_label(found)["6.hint"].goes_with
+    assert (known.fact, known.values) == ("commit", {"A": "0123456789ab", "B": "ffffffffffff"})
+    assert view.differences_table(found).rows[0].cells[-1] == "Commit: A 0123456789ab, B ffffffffffff"
 
 
 def test_json_has_every_row_and_run(comparison: Find) -> None:

@@ -84,7 +84,7 @@ def test_names_from_a_run_are_escaped(machines: Comparison) -> None:
 def test_the_page_of_machines(machines: Comparison) -> None:
     root = tree(to_html(machines))
     heading = text_of(next(e for e in root.iter() if local(e) == "h1"))
-    assert heading == "3 runs: claim 6 has different verdicts; the other 10 have the same."
+    assert heading == "3 runs: claim 6 has different verdicts; the other 10 have not."
     claims = text_of(by_id(root, "claims"))
     assert "6Explicit PREFETCHT0\u2713SUPPORTED\u2715REFUTED\u2713SUPPORTED" in claims
     differences = text_of(by_id(root, "differences"))

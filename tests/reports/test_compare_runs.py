@@ -267,6 +267,12 @@ def test_a_machine_that_tells_nothing_has_no_facts(runs: Callable[..., list[Path
     found = compare([first, second], now=NOW)
     facts = read_facts(found.runs[1].results)
     told = {name for name, value in facts.items() if value is not None}
-    assert told == {"read bandwidth, measured", "threads", "instruction set used", "build of the engine"}
+    assert told == {
+        "read bandwidth, measured",
+        "threads",
+        "instruction set used",
+        "build of the engine",
+        "commit",
+    }
     assert all(value_text(fact.name, facts[fact.name]) for fact in FACTS)
     assert hardware_differences(found.runs[0].facts, facts) == ()
