@@ -9,6 +9,7 @@ request takes the prompt and yields the first token, each one after it a token.
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import importlib
 import importlib.metadata
@@ -16,6 +17,7 @@ import json
 import logging
 import os
 import re
+import signal
 import sys
 import time
 from collections.abc import Mapping
@@ -33,6 +35,7 @@ _WARM_UP_TOKEN = 1
 _SLEEP_S = 0.02
 _POLLING = "gloo"
 """Names of threads that begin with it."""
+_PR_SET_PDEATHSIG = 1
 _FORMS = {"int-quantized": "int8", "pack-quantized": "int4"}
 
 
@@ -273,8 +276,16 @@ def _sentence(error: BaseException) -> str:
     return f"{type(error).__name__}: {text[:300]}" if text else type(error).__name__
 
 
+def _end_with_client() -> None:
+    """Has the kernel end this process when the client's thread that started it ends: while it is stopped it
+    would not see that its stdin has ended, and stay with all its memory.
+    """
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 def main() -> None:
     """Serves the protocol until stdin ends."""
+    _end_with_client()
     requests, answers = take_protocol()
     serve(requests, answers, lambda: Engine(sys.argv[1]).handlers())
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -63,6 +65,24 @@ def test_between_calls_it_stands_still(cache: Path, model: Path) -> None:
         while (state := Path(f"/proc/{baseline.pid}/stat").read_text().split()[2]) != "T":
             assert time.monotonic() < deadline, state
         assert baseline.decode([1], 1).tokens == (2, 3)
+
+
+def test_it_does_not_outlive_a_client_that_was_killed(cache: Path, model: Path) -> None:
+    make_environment(cache)
+    client = (
+        "import os, sys\nfrom pathlib import Path\nfrom baselines.vllm_cpu import VllmCpu\n"
+        "baseline = VllmCpu(Path(sys.argv[1]), threads=1)\n"
+        "print(baseline.pid, flush=True)\nos.kill(os.getpid(), 9)\n"
+    )
+    root = str(Path(vllm_cpu.__file__).parents[1])
+    done = subprocess.run(
+        [sys.executable, "-c", client, str(model)], capture_output=True, text=True, cwd=root, timeout=60
+    )
+    stat = Path(f"/proc/{int(done.stdout)}/stat")
+    deadline = time.monotonic() + 30
+    while stat.exists() and stat.read_text().split()[2] not in "ZX":
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def test_its_environment_is_its_own(cache: Path, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
