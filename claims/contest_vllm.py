@@ -7,9 +7,8 @@ a token. It decodes its own greedy tokens: with a dense model every token is the
 from __future__ import annotations
 
 import os
-import signal
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -96,12 +95,6 @@ def _start(
     return Started(engine, arm)
 
 
-def _signal(pid: int, number: signal.Signals) -> None:
-    """Lets its process go on, or stops it: a dozen threads that poll would work beside the other engines."""
-    with suppress(ProcessLookupError):  # it has died: whoever calls it is told
-        os.kill(pid, number)
-
-
 def _arm(name: str, engine: VllmCpu, bytes_per_token: int, tokens: int, others: Sequence[int]) -> Arm:
     prompt = [int(token) for token in np.random.default_rng(SEED).integers(0, _VOCABULARY, PROMPT)]
 
@@ -110,11 +103,7 @@ def _arm(name: str, engine: VllmCpu, bytes_per_token: int, tokens: int, others: 
 
     def run() -> Turn:
         before_ns = idle_ns()
-        _signal(engine.pid, signal.SIGCONT)
-        try:
-            sample = engine.decode(prompt, tokens)
-        finally:
-            _signal(engine.pid, signal.SIGSTOP)
+        sample = engine.decode(prompt, tokens)
         idle = {IDLE_CPU_COUNTER: idle_ns() - before_ns}
         output = digest(np.array(sample.tokens, np.int32))
         return Turn(

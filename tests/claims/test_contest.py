@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -277,16 +275,6 @@ def test_int4_without_avx512_starts_nothing(
     found = Contest(cast(ClaimsRun, run)).view("e2e.tokens", "", tokens_per_s(VLLM_DENSE[HfForm.INT4]))
     assert found == NotMeasurable("vLLM's int4 kernel needs AVX-512, which this CPU has not")
     assert (fake.turns, vllm.loads) == (0, [])
-
-
-def test_vllm_is_stopped_while_the_others_run(
-    made: Contest, vllm: type[FakeVllmCpu], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sent: list[signal.Signals] = []
-    monkeypatch.setattr(os, "kill", lambda pid, number: sent.append(number))
-    found = rounds(made.view("e2e.ranking", "", lead(LLAMACPP_DENSE, VLLM_DENSE[HfForm.BF16])))
-    turns = 1 + 1 + len(found.rounds)  # the first one, the warm-up, and one a round
-    assert sent == [signal.SIGCONT, signal.SIGSTOP] * turns
 
 
 def test_without_vllm_its_rows_say_how_to_get_it(made: Contest, monkeypatch: pytest.MonkeyPatch) -> None:
