@@ -1,4 +1,4 @@
-"""Perplexity of a text: every token but the first is predicted once, from at most `sequence` before it."""
+"""Perplexity of a text by PyTorch, as `engine.perplexity` defines it with a stride of the window."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch.nn import functional
 
 from architectures.model import Decoder
+from engine.perplexity import windows
 
 _BATCH = 16
 
@@ -26,21 +27,21 @@ class Evaluation:
 def evaluate(
     model: Decoder, tokens: NDArray[np.uint16], sequence: int, most: int | None = None
 ) -> Evaluation:
-    """Windows of `sequence` predictions side by side, the last one shorter; at most `most` predictions."""
+    """Windows of `sequence` predictions, whole ones side by side; at most `most` predictions."""
     ids = torch.from_numpy(tokens[: None if most is None else most + 1].astype(np.int64))
     count = len(ids) - 1
-    whole = count // sequence
-    inputs, targets = ids[:-1], ids[1:]
-    cut = whole * sequence
-    rows = (part[:cut].view(whole, sequence).split(_BATCH) for part in (inputs, targets))
-    batches = list(zip(*rows, strict=True)) if whole else []
-    if cut < count:
-        batches.append((inputs[cut:][None], targets[cut:][None]))
+    batches: list[list[slice]] = []
+    for window in windows(len(ids), sequence, sequence):
+        alike = window.last - window.first == sequence
+        if not batches or not alike or len(batches[-1]) == _BATCH:
+            batches.append([])
+        batches[-1].append(slice(window.first, window.last))
     loss, hits = 0.0, 0
     with torch.inference_mode():
-        for given, wanted in batches:
+        for batch in batches:
+            given = torch.stack([ids[:-1][window] for window in batch])
+            wanted = torch.stack([ids[1:][window] for window in batch]).flatten()
             logits = model(given).flatten(0, 1)
-            wanted = wanted.flatten()
             loss += float(functional.cross_entropy(logits.float(), wanted, reduction="none").double().sum())
             hits += int((logits.argmax(-1) == wanted).sum())
     return Evaluation(loss / count, hits / count, count)

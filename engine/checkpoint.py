@@ -59,12 +59,18 @@ _ABSENT = ("qkv_bias", "qk_norm")
 
 @dataclass(frozen=True)
 class CheckpointConfig:
-    """What config.json says. `bos`, `eos`: token ids, or None."""
+    """What config.json says. `name`: of the architecture. `bos`, `eos`: token ids, or None."""
 
     name: str
     geometry: Geometry
-    bos: int | None
-    eos: int | None
+    bos: int | None = None
+    eos: int | None = None
+
+    def to_json(self) -> str:
+        """The text of a config.json that `read_config` reads."""
+        shape = {field.name: _plain(getattr(self.geometry, field.name)) for field in fields(Geometry)}
+        head = {"format": FORMAT, "version": VERSION, "name": self.name}
+        return json.dumps({**head, **shape, "bos": self.bos, "eos": self.eos}, indent=2) + "\n"
 
 
 class Checkpoint:
@@ -216,6 +222,10 @@ def _word(field: str, value: object) -> IntEnum:
     if not isinstance(value, str) or value not in words:
         raise ArgumentError(f"{field} is {value!r}, must be one of {', '.join(words)}")
     return words[value]
+
+
+def _plain(value: Any) -> Any:
+    return value.name.lower() if isinstance(value, IntEnum) else value
 
 
 def _text(field: str, value: object) -> str:
