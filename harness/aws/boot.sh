@@ -8,9 +8,14 @@ export DEBIAN_FRONTEND=noninteractive
 export HOME=${HOME:-/root} # cloud-init sets none
 out=$data/runs/$run
 place=s3://$bucket/$run
-exec > >(tee -a "$log") 2>&1
+exec 3>&1 >>"$log" 2>&1 # 3: the console
 
-say() { echo "boot: $(date -u +%H:%M:%S) $*"; }
+say() {
+    local line
+    line="boot: $(date -u +%H:%M:%S) $*"
+    echo "$line"
+    echo "$line" >&3
+}
 
 # Results and log as they are now. results.json is valid at every moment; models are not results.
 upload=$scripts/cflow-upload
@@ -43,9 +48,13 @@ state() {
 result=2
 last=booting
 finish() {
+    # A child that is ended before it has become another program still has the traps of this shell.
+    [ "$BASHPID" = "$$" ] || return
     trap - EXIT
-    [ -z "${uploader-}" ] || kill "$uploader" 2>/dev/null
-    state "$last" "$result" || { sleep 30 && state "$last" "$result"; }
+    # Its group, and itself should it have none yet.
+    [ -z "${uploader-}" ] || kill -- "-$uploader" "$uploader" 2>/dev/null
+    # The console is what can be had of a machine that cannot send its log.
+    state "$last" "$result" || { sleep 30 && state "$last" "$result"; } || tail -n 60 "$log" >&3
     shutdown -P now
 }
 trap finish EXIT
@@ -75,11 +84,10 @@ if ! timeout --kill-after=60 "$((setup_minutes * 60))" "$source/harness/aws/setu
 fi
 state running
 
-# An upload takes a second of one core; ten minutes apart it can void few rounds.
-(
-    trap 'kill "$nap" 2>/dev/null; exit' TERM
-    while sleep 600 & nap=$!; wait "$nap"; do nice -n 19 timeout 300 "$upload"; done
-) &
+# An upload takes a second of one core; ten minutes apart it can void few rounds. A session of its own: its sleep
+# ends with it.
+# shellcheck disable=SC2016  # that shell expands it
+setsid bash -c 'while sleep 600; do nice -n 19 timeout 300 "$0"; done' "$upload" 3>&- &
 uploader=$!
 
 # What is left of the limit, less the time for the last upload. tox and not make: make has one exit code for failures.
