@@ -121,9 +121,7 @@ class Engine:
     def decode(self, prompt: list[int], tokens: int) -> dict[str, Any]:
         """The prompt, and so many greedy tokens after the one that it yields."""
         self._required()
-        before = _run_delays_ns()
-        steps, chosen = self._generate(prompt, tokens + 1)
-        delay_ns = _longest_wait_ns(before)
+        steps, chosen, delay_ns = self._generate(prompt, tokens + 1)
         if len(steps) != tokens + 1 or len(chosen) != tokens + 1:
             raise BaselineError(f"{len(steps)} steps gave {len(chosen)} tokens, {tokens + 1} were expected")
         time.sleep(_SLEEP_S)  # its threads spin for some milliseconds: not beside another engine
@@ -166,20 +164,26 @@ class Engine:
         if form == "int4" and not hasattr(self._torch.ops._C, "cpu_gemm_wna16"):
             raise BaselineError("vLLM's int4 kernel is not in its library for this CPU: it needs AVX-512")
 
-    def _generate(self, prompt: list[int], tokens: int) -> tuple[list[int], list[int]]:
-        """Nanoseconds of each step, and the tokens."""
+    def _generate(self, prompt: list[int], tokens: int) -> tuple[list[int], list[int], int | None]:
+        """Nanoseconds of each step, the tokens, and the longest wait of a thread behind the first step.
+
+        In the first, threads that slept or were stopped wait for each other to come back.
+        """
         engine = self._llm.llm_engine
         self._requests += 1
         engine.add_request(str(self._requests), _prompt(prompt), self._parameters(tokens))
         steps: list[int] = []
         chosen: list[int] = []
+        before: Mapping[str, int] | None = None
         while engine.has_unfinished_requests():
             started_ns = time.perf_counter_ns()
             answers = engine.step()
             steps.append(time.perf_counter_ns() - started_ns)
+            if before is None:
+                before = _run_delays_ns()
             for answer in answers:
                 chosen = [int(token) for token in answer.outputs[0].token_ids]
-        return steps, chosen
+        return steps, chosen, _longest_wait_ns(before)
 
     def _cross_check(self) -> float:
         """Time per token by (T(n+1) - T(1)) / n, over the mean of the steps of the same request."""
@@ -189,7 +193,7 @@ class Engine:
         self._generate(prompt, 1)
         one_ns = time.perf_counter_ns() - started_ns
         started_ns = time.perf_counter_ns()
-        steps, _ = self._generate(prompt, _CHECK_TOKENS + 1)
+        steps, _, _ = self._generate(prompt, _CHECK_TOKENS + 1)
         all_ns = time.perf_counter_ns() - started_ns
         return (all_ns - one_ns) / sum(steps[1:])
 
