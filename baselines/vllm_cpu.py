@@ -57,8 +57,8 @@ runpy.run_module("baselines.vllm_worker", run_name="__main__", alter_sys=True)
 @dataclass(frozen=True)
 class VllmSample:
     """Greedy tokens: the first is that of the prompt's step, which took `prompt_ns`; `step_ns` has one entry
-    for each of the others. run_delay_ns: longest time that one of its threads waited for a CPU; None when not
-    counted."""
+    for each of the others. run_delay_ns: longest time that one of its threads waited for a CPU in those
+    steps; None when not counted."""
 
     tokens: tuple[int, ...]
     step_ns: tuple[int, ...]
