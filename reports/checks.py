@@ -1,4 +1,4 @@
-"""Checks and claims of a run as view models."""
+"""Checks of a run as view models."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from reports.model import (
     Badge,
     CellView,
     CheckView,
-    ClaimView,
     Column,
     Fact,
     Number,
@@ -23,7 +22,6 @@ from reports.model import (
     Table,
     check_anchor,
 )
-from reports.panels import bar_chart
 
 Json = Mapping[str, Any]
 
@@ -155,53 +153,6 @@ def check_view(results: Results, check: Check, claim: Claim, raw: bool) -> Check
     )
 
 
-def _tally(checks: tuple[CheckView, ...]) -> str:
-    deciding = [check for check in checks if not check.beyond]
-    beyond = len(checks) - len(deciding)
-    if not checks:
-        return ""
-    counts = []
-    for word, shown in BADGES.items():
-        count = sum(1 for check in deciding if check.badge is shown)
-        if count:
-            counts.append(f"{count} {word.lower()}")
-    text = f"Decided by {len(deciding)} check{'' if len(deciding) == 1 else 's'}: {fmt.series(counts)}."
-    return text + (f" Beyond the paper, deciding nothing: {beyond} more." if beyond else "")
-
-
-def _headline(checks: tuple[CheckView, ...], shown: Badge) -> CheckView | None:
-    """The deciding check with a figure that carries the claim's verdict; one with a paper figure first."""
-    ranked = sorted(
-        (check for check in checks if check.number.value and not check.beyond),
-        key=lambda check: (check.badge is not shown, not check.number.paper),
-    )
-    return ranked[0] if ranked else None
-
-
 def label(claim_id: str) -> str:
     """The number of a claim; nothing for the three that have none."""
     return claim_id if claim_id.isdigit() else ""
-
-
-def claim_view(results: Results, claim: Claim, raw: bool) -> ClaimView:
-    """A claim with all its declared checks."""
-    stored = next(item for item in results.claims if item["id"] == claim.id)
-    declared = results.registry.checks_of(claim.id)
-    checks = tuple(check_view(results, check, claim, raw) for check in declared)
-    shown = badge(stored["verdict"])
-    chosen = _headline(checks, shown)
-    return ClaimView(
-        id=claim.id,
-        anchor=f"claim-{claim.id}",
-        label=label(claim.id),
-        title=claim.title,
-        statement=claim.statement,
-        paper_finding=fmt.capital(claim.paper_finding),
-        badge=shown,
-        built=claim.built,
-        reason=fmt.capital(stored["reason"]),
-        headline=chosen,
-        tally=_tally(checks) if claim.built else "This claim is not built yet: nothing here measures it.",
-        chart=bar_chart(results, claim.id, declared),
-        checks=checks,
-    )

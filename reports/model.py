@@ -94,6 +94,11 @@ class CellView:
     tables: tuple[Table, ...]
     raw: tuple[Table, ...]
 
+    @property
+    def backed(self) -> bool:
+        """Whether there is evidence to show."""
+        return bool(self.facts or self.tables)
+
 
 @dataclass(frozen=True)
 class CheckView:
@@ -231,8 +236,30 @@ class EndToEnd:
 
 
 @dataclass(frozen=True)
+class Finding:
+    """One check in the table of evidence: figure of its headline, empty when there is none."""
+
+    anchor: str
+    id: str
+    badge: Badge
+    figure: str
+
+
+@dataclass(frozen=True)
+class KindColumn:
+    """The checks of a claim whose evidence is of one kind."""
+
+    kind: str
+    deciding: tuple[Finding, ...]
+    beyond: tuple[Finding, ...]
+
+
+@dataclass(frozen=True)
 class ClaimView:
-    """One claim. `headline` is the check whose figure stands for the claim on the first screen."""
+    """One claim. headline: the check whose figure stands for the claim on the first screen; why: what is said
+    there when it has none, the beginning of `reason`. per_token: what the figures mean in time; history: this
+    run and earlier ones.
+    """
 
     id: str
     anchor: str
@@ -243,8 +270,12 @@ class ClaimView:
     badge: Badge
     built: bool
     reason: str
+    why: str
     headline: CheckView | None
     tally: str
+    kinds: tuple[KindColumn, ...]
+    per_token: Table | None
+    history: Table | None
     chart: BarChart | None
     checks: tuple[CheckView, ...]
 
@@ -260,10 +291,16 @@ class Checker:
 
 @dataclass(frozen=True)
 class Report:
-    """The whole page."""
+    """The whole page.
+
+    sentence: the verdicts on the claims with a number; beside: on the others; undecided: why figures do not
+    decide. first_screen: checks beyond the paper that are told beside its claims.
+    """
 
     title: str
     sentence: str
+    beside: str
+    undecided: str
     run_id: str
     started: str
     profile: str
@@ -282,3 +319,4 @@ class Report:
     run_tables: tuple[Table, ...]
     registry_sha256: str
     registry_text: str
+    history_notes: tuple[str, ...]

@@ -2,35 +2,21 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-import jinja2
-
 import harness
 from harness import check
 from harness.results import Results, write_atomically
-from reports import view
+from reports import history, view
+from reports.environment import environment
+from reports.history import Earlier
 from reports.model import Report
 
 FILE_NAME: Final = "report.html"
-MAX_BYTES: Final = 2_000_000
+MAX_BYTES: Final = 4_500_000
 """A page at or above this size leaves out the tables of raw rounds, which results.json holds anyway."""
-
-
-@functools.cache
-def environment() -> jinja2.Environment:
-    """Where the templates are: everything that they print is escaped."""
-    return jinja2.Environment(
-        loader=jinja2.PackageLoader("reports", "templates"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
 
 
 def to_html(report: Report) -> str:
@@ -38,12 +24,17 @@ def to_html(report: Report) -> str:
     return environment().get_template("report.html.j2").render(r=report)
 
 
-def page(results: Results, checked: Mapping[str, Any], max_bytes: int = MAX_BYTES) -> str:
+def page(
+    results: Results,
+    checked: Mapping[str, Any],
+    max_bytes: int = MAX_BYTES,
+    earlier: Earlier = view.NO_RUNS,
+) -> str:
     """The page of a run. Where it would reach max_bytes it leaves out the raw rounds and says so."""
-    full = to_html(view.build(results, checked))
+    full = to_html(view.build(results, checked, earlier=earlier))
     if len(full.encode()) < max_bytes:
         return full
-    return to_html(view.build(results, checked, raw=False))
+    return to_html(view.build(results, checked, raw=False, earlier=earlier))
 
 
 def render(results_dir: Path | str) -> Path:
@@ -55,5 +46,6 @@ def render(results_dir: Path | str) -> Path:
     """
     directory = Path(results_dir)
     target = directory / FILE_NAME
-    write_atomically(target, page(harness.load(directory), check.check(directory)))
+    results = harness.load(directory)
+    write_atomically(target, page(results, check.check(directory), earlier=history.earlier(results)))
     return target

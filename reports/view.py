@@ -2,50 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 
 from harness.results import Results
-from reports import checks, panels, state
-from reports import format as fmt
+from reports import claims, panels, state, summary
 from reports.end_to_end import end_to_end
-from reports.model import Checker, ClaimView, Report
+from reports.history import Earlier
+from reports.model import Checker, Report
 from reports.projection import projection
 
 Json = Mapping[str, Any]
 
-_PHRASES: Final = {
-    "supported": ("is supported", "are supported"),
-    "refuted": ("is refuted", "are refuted"),
-    "inconclusive": ("is inconclusive", "are inconclusive"),
-    "not-measurable": ("cannot be measured here", "cannot be measured here"),
-}
-_COUNT_WORDS: Final = (
-    *("no", "one", "two", "three", "four", "five"),
-    *("six", "seven", "eight", "nine", "ten", "eleven"),
-)
-
-
-def _subject(claims: Sequence[ClaimView]) -> str:
-    names = [claim.label or f"\u201c{claim.title}\u201d" for claim in claims]
-    return f"claim{'s' if len(names) > 1 else ''} {fmt.series(names)}"
-
-
-def sentence(claims: Sequence[ClaimView]) -> str:
-    """The verdicts of a run in one sentence."""
-    parts = []
-    for slug, (one, many) in _PHRASES.items():
-        those = [claim for claim in claims if claim.built and claim.badge.slug == slug]
-        if those:
-            parts.append(f"{_subject(those)} {one if len(those) == 1 else many}")
-    missing = sum(1 for claim in claims if not claim.built)
-    if missing:
-        count = _COUNT_WORDS[missing] if missing < len(_COUNT_WORDS) else str(missing)
-        if parts:
-            parts.append(f"the other {count + ' are' if missing > 1 else 'one is'} not built yet")
-        else:
-            parts.append(f"no verdict was reached: {count} claims are not built yet")
-    return f"On this machine {fmt.series(parts)}." if parts else "This run holds no claims."
+NO_RUNS: Final = Earlier()
 
 
 def checker_view(found: Json) -> Checker:
@@ -93,20 +62,23 @@ def _run_rows(run: Json) -> list[tuple[str, object]]:
     return [*rows, ("profile", run["profile"]), ("commit", _commit(run)), ("command", run["command"])]
 
 
-def build(results: Results, checked: Json, raw: bool = True) -> Report:
+def build(results: Results, checked: Json, raw: bool = True, earlier: Earlier = NO_RUNS) -> Report:
     """The view model of a run.
 
     Args:
         results: as loaded by harness.load.
         checked: what harness.check.check says about the same folder.
         raw: include the tables of raw rounds; without them the page points to results.json.
+        earlier: runs to tell of beside this one.
     """
     run = results.run
-    claims = tuple(checks.claim_view(results, claim, raw) for claim in results.registry.claims)
+    shown = tuple(claims.claim_view(results, claim, raw, earlier.runs) for claim in results.registry.claims)
     flagged = {check.id for check in results.registry.checks if check.first_screen}
     return Report(
         title=f"cflow claims: {results.directory.resolve().name}",
-        sentence=sentence(claims),
+        sentence=summary.sentence(shown),
+        beside=summary.beside(shown),
+        undecided=summary.undecided(results),
         run_id=results.directory.resolve().name,
         started=_utc(run["created_utc"]),
         profile=run["profile"],
@@ -116,8 +88,8 @@ def build(results: Results, checked: Json, raw: bool = True) -> Report:
         raw=raw,
         repeat=run["command"],
         checker=checker_view(checked),
-        claims=claims,
-        first_screen=tuple(check for claim in claims for check in claim.checks if check.id in flagged),
+        claims=shown,
+        first_screen=tuple(check for claim in shown for check in claim.checks if check.id in flagged),
         forest=panels.forest(results),
         end_to_end=end_to_end(results),
         projection=projection(results),
@@ -129,4 +101,5 @@ def build(results: Results, checked: Json, raw: bool = True) -> Report:
         ),
         registry_sha256=results.data["registry"]["sha256"],
         registry_text=results.registry.text,
+        history_notes=earlier.notes,
     )

@@ -9,7 +9,7 @@ from harness.errors import ComparisonError
 from harness.results import write_atomically
 from reports.compare import base_view, view
 from reports.compare.comparison import Comparison
-from reports.render import environment
+from reports.environment import environment
 
 SUFFIXES: Final = (".html", ".htm")
 

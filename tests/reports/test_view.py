@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from typing import Any
-
-import pytest
 
 from harness.check import check
 from harness.results import Results
 from reports import checks, exact, panels, state, view
-from reports.model import BADGES, RECORDED, ClaimView
+from reports.model import BADGES, RECORDED
 
 Data = dict[str, Any]
 Load = Callable[[Data], Results]
@@ -21,52 +18,6 @@ Record = Callable[[str], Data]
 def build(results: Results) -> Any:
     """The view model of a run."""
     return view.build(results, check(results.directory))
-
-
-def claim(number: str, verdict: str, built: bool = True) -> ClaimView:
-    """A claim with nothing but its label, title and verdict."""
-    empty: dict[str, Any] = {field.name: "" for field in dataclasses.fields(ClaimView)}
-    label = number if number.isdigit() else ""
-    return ClaimView(**empty | {"label": label, "title": number, "badge": BADGES[verdict], "built": built})
-
-
-@pytest.mark.parametrize(
-    ("verdicts", "words"),
-    [
-        ([], "This run holds no claims."),
-        ([("1", "SUPPORTED", True)], "On this machine claim 1 is supported."),
-        (
-            [("3", "SUPPORTED", True), ("7", "SUPPORTED", True), ("6", "REFUTED", True)],
-            "On this machine claims 3 and 7 are supported and claim 6 is refuted.",
-        ),
-        (
-            [
-                ("2", "INCONCLUSIVE", True),
-                ("4", "NOT MEASURABLE HERE", True),
-                ("5", "NOT MEASURABLE HERE", False),
-            ],
-            "On this machine claim 2 is inconclusive, claim 4 cannot be measured here "
-            "and the other one is not built yet.",
-        ),
-        (
-            [("1", "SUPPORTED", True), ("Parity", "SUPPORTED", True), ("8", "NOT MEASURABLE HERE", False)],
-            "On this machine claims 1 and “Parity” are supported and the other one is not built yet.",
-        ),
-        (
-            [("1", "NOT MEASURABLE HERE", False), ("2", "NOT MEASURABLE HERE", False)],
-            "On this machine no verdict was reached: two claims are not built yet.",
-        ),
-    ],
-)
-def test_sentence(verdicts: list[tuple[str, str, bool]], words: str) -> None:
-    assert view.sentence([claim(*item) for item in verdicts]) == words
-
-
-def test_sentence_of_the_sample(data: Data, load: Load) -> None:
-    assert build(load(data)).sentence == (
-        "On this machine claims 1, 2, 3 and 7 are supported, claim 6 is refuted, "
-        "claim 8 is inconclusive and the other five are not built yet."
-    )
 
 
 def test_headline_carries_the_verdict_of_its_claim(data: Data, load: Load, record: Record) -> None:
