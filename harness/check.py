@@ -18,6 +18,7 @@ from typing import Any, Final
 import jsonschema
 
 from harness.check_borrowed import borrow_rounds
+from harness.check_estimates import interval_of
 from harness.check_rounds import middle, same, timed_finding
 from harness.errors import ResultsError
 
@@ -324,8 +325,12 @@ def _judge_cell(
                     f"{name}summary.reasons is {reasons}, the raw material gives {list(found.doubts)}",
                 )
         else:
-            value = _reduced(check_id, name, evidence, problems)
-            triple = (value, None, None)
+            found_triple = _estimated(check_id, name, evidence, cell_count, problems)
+            if found_triple is None:
+                triple = (_reduced(check_id, name, evidence, problems), None, None)
+            else:
+                triple = found_triple
+                doubts += [] if triple[1] is not None else ["too few repetitions for an interval"]
         verdict = "INCONCLUSIVE" if doubts else _placed(triple, target)
     judged = None if target is None else verdict
     if stored["verdict"] != judged:
@@ -344,6 +349,17 @@ def _placed(triple: _Triple, target: Sequence[float] | None) -> str:
     if low >= target[0] and high <= target[1]:
         return "SUPPORTED"
     return "REFUTED" if low > target[1] or high < target[0] else "INCONCLUSIVE"
+
+
+def _estimated(
+    check_id: str, name: str, evidence: Mapping[str, Any], cell_count: int, problems: _Problems
+) -> _Triple | None:
+    """Value and ends of a figure over repetitions; None for one that is exact."""
+    try:
+        return interval_of(evidence, 0.05 / cell_count)
+    except (LookupError, TypeError, ValueError, ArithmeticError) as error:
+        problems.add(check_id, f"{name}{evidence['reduction']['op']} fails: {error!r}")
+        return None, None, None
 
 
 def _reduced(check_id: str, name: str, evidence: Mapping[str, Any], problems: _Problems) -> float | None:

@@ -19,7 +19,9 @@ from harness.rounds import Timed
 
 @dataclass(frozen=True)
 class ExactEvidence:
-    """An exact figure: no interval. `method` says how the observations were made, `inputs` what was fixed."""
+    """A figure without timing; only reductions of harness/estimates.py give it an interval. `method` says how
+    the observations were made, `inputs` what was fixed. `note` is said beside the verdict: what is missing.
+    """
 
     KIND: ClassVar[Kind]
 
@@ -27,6 +29,7 @@ class ExactEvidence:
     observations: Mapping[str, Observation]
     reduction: Reduction
     inputs: Mapping[str, Scalar | bool | None] = field(default_factory=dict)
+    note: str = ""
 
     @property
     def kind(self) -> Kind:

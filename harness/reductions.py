@@ -46,6 +46,20 @@ def _fraction_greater(a: list[float], b: list[float]) -> float:
     return sum(x > y for x, y in zip(a, b, strict=True)) / len(a)
 
 
+def _exp_mean(a: list[float]) -> float:
+    return math.exp(math.fsum(a) / len(a))
+
+
+def _exp_mean_difference(a: list[float], b: list[float]) -> float:
+    return _exp_mean([x - y for x, y in zip(a, b, strict=True)])
+
+
+def _count_so_far(a: list[float], planned: list[float]) -> float:
+    if not set(a) <= {0.0, 1.0} or len(planned) != 1 or planned[0] < len(a):
+        raise ValueError(f"found {len(a)} outcomes of {planned}, allowed: 0 or 1, at most as many as planned")
+    return math.fsum(a)
+
+
 def _max_relative_error(a: list[float], b: list[float]) -> float:
     return max(abs(x - y) / abs(y) for x, y in zip(a, b, strict=True))
 
@@ -65,6 +79,9 @@ _NUMERIC: Final[Mapping[str, tuple[int, Callable[..., float]]]] = {
     "max_relative_error": (2, _max_relative_error),
     "relative_norm": (2, _relative_norm),
     "fraction_greater": (2, _fraction_greater),
+    "exp_mean": (1, _exp_mean),
+    "exp_mean_difference": (2, _exp_mean_difference),
+    "count_so_far": (2, _count_so_far),
 }
 _ANY: Final[Mapping[str, Callable[[list[Scalar], list[Scalar]], float]]] = {
     "count_equal": lambda a, b: sum(x == y for x, y in zip(a, b, strict=True)),
@@ -74,7 +91,8 @@ _ANY: Final[Mapping[str, Callable[[list[Scalar], list[Scalar]], float]]] = {
 REDUCTIONS: Final = (*_NUMERIC, *_ANY)
 """Reductions: how a value comes from observations. `ratio` and `difference` work on sums;
 `count_not_increasing` counts neighbours that do not ascend; `relative_norm` is |a - b| / |b|;
-`max_relative_error` and those with equal and greater compare item by item.
+`max_relative_error` and those with equal and greater compare item by item. `exp_mean`, `exp_mean_difference`
+and `count_so_far` have an interval (harness/estimates.py).
 """
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.errors import EvidenceError
+from harness.estimates import MIN_REPETITIONS, estimate
 from harness.evidence import Evidence
 from harness.kinds import INCONCLUSIVE, NOT_MEASURABLE, REFUTED, SUPPORTED, Kind, Target, Verdict
 from harness.registry import Check, Claim
@@ -105,6 +106,16 @@ def judge_cell(check: Check, index: int, found: Evidence | NotMeasurable) -> Cel
             return result(INCONCLUSIVE, "; ".join(summary.reasons), figure, summary)
         verdict = place(summary.low, summary.high, cell.target)
         return result(verdict, _words("interval", verdict), figure, summary)
+    estimated = estimate(found.observations, found.reduction, check.confidence)
+    if estimated is not None:
+        figure = (estimated.value, estimated.low, estimated.high)
+        if cell.target is None:
+            return result(None, _noted("recorded, no target", found.note), figure)
+        if estimated.low is None or estimated.high is None:
+            short = f"{estimated.count} repetitions, an interval needs {MIN_REPETITIONS}"
+            return result(INCONCLUSIVE, _noted(short, found.note), figure)
+        verdict = place(estimated.low, estimated.high, cell.target)
+        return result(verdict, _noted(_words("interval", verdict), found.note), figure)
     if cell.target is None:
         return result(None, "recorded, no target", (found.value, None, None))
     verdict = place(found.value, found.value, cell.target)
@@ -115,6 +126,10 @@ def _positive_control(check: Check) -> PositiveControl | None:
     if check.positive_control is None or check.margin is None:
         return None
     return PositiveControl(check.positive_control, check.margin)
+
+
+def _noted(reason: str, note: str) -> str:
+    return f"{reason} ({note})" if note else reason
 
 
 def _words(what: str, verdict: Verdict) -> str:

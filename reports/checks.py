@@ -83,11 +83,12 @@ def _cell_table(cells: tuple[CellView, ...], head: str) -> Table | None:
     if len(cells) < 2:
         return None
     timed = any(cell.rounds for cell in cells)
+    spread = timed or any(cell.number.interval for cell in cells)
     columns = [
         Column("Row"),
         Column("Verdict"),
         Column("Figure", numeric=True),
-        *((Column("Interval", numeric=True),) if timed else ()),
+        *((Column("Interval", numeric=True),) if spread else ()),
         Column("Target"),
         Column("Paper", numeric=True),
         *((Column("Rounds"), Column("A/A control", numeric=True)) if timed else ()),
@@ -96,7 +97,7 @@ def _cell_table(cells: tuple[CellView, ...], head: str) -> Table | None:
     rows = []
     for cell in cells:
         one = cell.number
-        interval = (one.interval,) if timed else ()
+        interval = (one.interval,) if spread else ()
         samples = (cell.rounds, cell.control) if timed else ()
         figures = (one.value, *interval, one.target, one.paper)
         rows.append(Row((cell.label, cell.badge.word, *figures, *samples, cell.reason), muted=not one.value))

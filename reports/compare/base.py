@@ -125,7 +125,8 @@ def _move(row: Row, base: Run, new: Run, confidence: float) -> Move:
     if unlike := _unlike(row, base, new):
         return replace(move, reason=unlike)
     if row.kind != "timed":
-        assert mine.value is not None and others.value is not None
+        if mine.value is None or others.value is None:
+            return replace(move, reason="no figure yet")
         return _exact(move, mine.value, others.value)
     samples = _samples(row, base, new)
     if isinstance(samples, str):

@@ -98,10 +98,15 @@ def test_derives_what_was_recorded(sample_data: Data) -> None:
     }
 
 
-@pytest.mark.parametrize("name", ["check.py", "check_rounds.py", "check_borrowed.py"])
+@pytest.mark.parametrize("name", ["check.py", "check_rounds.py", "check_borrowed.py", "check_estimates.py"])
 def test_source_imports_no_judge(name: str) -> None:
     path = Path(module.__file__).with_name(name)
-    allowed = {"harness.errors", "harness.check_rounds", "harness.check_borrowed"}
+    allowed = {
+        "harness.errors",
+        "harness.check_rounds",
+        "harness.check_borrowed",
+        "harness.check_estimates",
+    }
     found = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
@@ -118,7 +123,13 @@ def test_importing_it_loads_no_judge() -> None:
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=Path.cwd()
     )
-    own = ["harness.check", "harness.check_borrowed", "harness.check_rounds", "harness.errors"]
+    own = [
+        "harness.check",
+        "harness.check_borrowed",
+        "harness.check_estimates",
+        "harness.check_rounds",
+        "harness.errors",
+    ]
     assert done.stdout.split() == own
 
 

@@ -1,0 +1,155 @@
+"""Intervals over repetitions, against scipy and the second implementation in harness/check_estimates.py."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from harness.check_estimates import interval_of, two_sided
+from harness.errors import EvidenceError
+from harness.estimates import Estimate, estimate, t_interval, t_quantile
+from harness.evidence import Counted, Derived
+from harness.kinds import INCONCLUSIVE, REFUTED, SUPPORTED, Verdict
+from harness.reductions import Observation, Reduction
+from harness.registry import Cell, Check
+from harness.verdict import judge_check
+
+LOGS = st.floats(-5, 9, allow_nan=False)
+CONFIDENCES = st.sampled_from([0.5, 0.9, 0.95, 0.99, 1 - 0.05 / 7, 0.999])
+
+
+@settings(max_examples=40)
+@given(CONFIDENCES, st.integers(1, 40))
+def test_quantiles_are_those_of_scipy(confidence: float, freedom: int) -> None:
+    wanted = stats.t.ppf((1 + confidence) / 2, freedom)
+    assert t_quantile(confidence, freedom) == pytest.approx(wanted, rel=1e-10)
+    assert two_sided(1 - confidence, freedom) == pytest.approx(wanted, rel=1e-10)
+
+
+@given(st.lists(LOGS, min_size=2, max_size=12, unique=True), CONFIDENCES)
+def test_interval_is_that_of_scipy(values: list[float], confidence: float) -> None:
+    found = t_interval(values, confidence)
+    assert found is not None
+    scale = stats.sem(values)
+    mean = math.fsum(values) / len(values)
+    wanted = stats.t.interval(confidence, len(values) - 1, loc=mean, scale=scale)
+    assert found == pytest.approx(wanted, rel=1e-9, abs=1e-9 * max(1.0, scale))
+
+
+@settings(max_examples=40)
+@given(st.lists(st.tuples(LOGS, LOGS), max_size=10), st.integers(1, 7), st.booleans())
+def test_two_implementations_agree(pairs: list[tuple[float, float]], cells: int, paired: bool) -> None:
+    observations: dict[str, Observation] = {"a": [a for a, _ in pairs], "b": [b for _, b in pairs]}
+    reduction = Reduction("exp_mean_difference", ("a", "b")) if paired else Reduction("exp_mean", ("a",))
+    found = estimate(observations, reduction, 1.0 - 0.05 / cells)
+    other = second(observations, reduction, 0.05 / cells)
+    assert found is not None and other is not None
+    for one, two in zip((found.value, found.low, found.high), other, strict=True):
+        assert (one is None) is (two is None)
+        assert one is None or two is None or math.isclose(one, two, rel_tol=1e-9, abs_tol=1e-300)
+
+
+def second(observations: dict[str, Observation], reduction: Reduction, alpha: float) -> Any:
+    evidence = {"observations": observations, "reduction": reduction.to_json()}
+    return interval_of(evidence, alpha)
+
+
+@given(st.lists(st.tuples(LOGS, LOGS), min_size=2, max_size=8))
+def test_turning_a_ratio_round_inverts_its_interval(pairs: list[tuple[float, float]]) -> None:
+    observations: dict[str, Observation] = {"a": [a for a, _ in pairs], "b": [b for _, b in pairs]}
+    one = estimate(observations, Reduction("exp_mean_difference", ("a", "b")), 0.95)
+    other = estimate(observations, Reduction("exp_mean_difference", ("b", "a")), 0.95)
+    assert one is not None and one.value is not None and one.low is not None and one.high is not None
+    assert other is not None and other.value is not None and other.low is not None and other.high is not None
+    assert math.log(one.value) == pytest.approx(-math.log(other.value), abs=1e-9)
+    if other.low > 0 and one.low > 0:
+        assert math.log(one.low) == pytest.approx(-math.log(other.high), rel=1e-9, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "planned", "wanted"),
+    [
+        ([0, 0, 0], 3, (0, 0, 0)),
+        ([0, 1], 2, (1, 1, 1)),
+        ([0], 3, (0, 0, 2)),
+        ([1, 0], 5, (1, 1, 4)),
+        ([], 5, (None, None, None)),
+    ],
+)
+def test_a_count_so_far_is_bounded_by_what_is_missing(
+    outcomes: list[int], planned: int, wanted: tuple[float | None, ...]
+) -> None:
+    observations: dict[str, Observation] = {"bad": outcomes, "planned": planned}
+    reduction = Reduction("count_so_far", ("bad", "planned"))
+    assert estimate(observations, reduction, 0.95) == Estimate(*wanted, len(outcomes))
+    assert second(observations, reduction, 0.05) == wanted
+
+
+@pytest.mark.parametrize("observations", [{"bad": [0, 0], "planned": 1}, {"bad": [0, 2], "planned": 3}])
+def test_impossible_counts_are_refused_by_both(observations: dict[str, Observation]) -> None:
+    reduction = Reduction("count_so_far", ("bad", "planned"))
+    with pytest.raises(EvidenceError, match="count_so_far of bad, planned"):
+        estimate(observations, reduction, 0.95)
+    with pytest.raises(ValueError, match="outcomes"):
+        second(observations, reduction, 0.05)
+
+
+def test_broken_pairs_are_refused_by_both() -> None:
+    reduction = Reduction("exp_mean_difference", ("a", "b"))
+    for observations in ({"a": [1.0, 2.0], "b": [1.0]}, {"a": [1.0], "b": []}, {"a": [1.0]}):
+        with pytest.raises(EvidenceError):
+            estimate(observations, reduction, 0.95)
+        with pytest.raises((ValueError, LookupError)):
+            second(observations, reduction, 0.05)
+
+
+def test_exact_reductions_have_no_estimate() -> None:
+    assert estimate({"a": 1}, Reduction("value", ("a",)), 0.95) is None
+    assert second({"a": 1}, Reduction("value", ("a",)), 0.05) is None
+
+
+@pytest.mark.parametrize(("confidence", "freedom"), [(0.0, 3), (1.0, 3), (0.95, 0)])
+def test_impossible_quantiles_are_refused(confidence: float, freedom: int) -> None:
+    with pytest.raises(EvidenceError, match="t quantile"):
+        t_quantile(confidence, freedom)
+
+
+def ratio(a: list[float], b: list[float], note: str = "") -> Derived:
+    return Derived("made up", {"a": a, "b": b}, Reduction("exp_mean_difference", ("a", "b")), {}, note=note)
+
+
+def judged(found: Derived | Counted, target: tuple[float, float] | None) -> tuple[Verdict | None, str]:
+    cell = Cell("", "ratio", None, target)
+    check = Check(
+        "9.x", "8", "s", "p", None, "ratio", "m", "ratio", target, ("derived", "counted"), (), {"quick": 1.0},
+        target is None, False, True, None, None, 0.03, (cell,),
+    )  # fmt: skip
+    result = judge_check(check, {"": found})
+    return result.verdict, result.reason
+
+
+NEAR = ([4.001, 4.102, 4.199], [4.0, 4.1, 4.2])
+
+
+def test_verdicts_of_intervals() -> None:
+    margin = (1 / 1.01, 1.01)
+    assert judged(ratio(*NEAR), margin) == (SUPPORTED, "interval inside the target")
+    assert judged(ratio([5.0, 5.1, 5.2], [4.0, 4.1, 4.2]), margin)[0] == REFUTED
+    assert judged(ratio([4.1, 4.1], [4.0, 4.2]), margin)[0] == INCONCLUSIVE
+    one = judged(ratio([4.0], [4.0], "7 of 8 seeds are missing"), margin)
+    assert one == (INCONCLUSIVE, "1 repetitions, an interval needs 2 (7 of 8 seeds are missing)")
+    assert judged(ratio([], []), margin)[0] == INCONCLUSIVE
+    assert judged(ratio(*NEAR, note="so far"), None) == (None, "recorded, no target (so far)")
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "verdict"), [([0, 0], SUPPORTED), ([0], INCONCLUSIVE), ([1], REFUTED), ([], INCONCLUSIVE)]
+)
+def test_verdicts_of_counts_so_far(outcomes: list[int], verdict: Verdict) -> None:
+    found = Counted("made up", {"bad": outcomes, "planned": 2}, Reduction("count_so_far", ("bad", "planned")))
+    assert judged(found, (0, 0))[0] == verdict
