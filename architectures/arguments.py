@@ -108,6 +108,15 @@ class Options:
             raise ArchitectureError(f"threads is {self.threads}, must be at least 1")
 
 
+def cpu_name() -> str | None:
+    """What the CPU calls itself; None where the system does not say."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return None
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), None)
+
+
 def bf16_in_hardware() -> bool:
     """Whether the CPU multiplies bf16 matrices: AVX-512 BF16, AMX, or the Arm extension."""
     try:

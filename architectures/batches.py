@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import xxhash
 from numpy.typing import NDArray
 
 from architectures.errors import DataError
@@ -26,13 +27,24 @@ class Batches:
 
     def at(self, step: int) -> NDArray[np.int64]:
         """The windows of a step, `[batch, sequence + 1]`."""
-        places = np.arange(step * self._batch, (step + 1) * self._batch)
+        starts = self._starts(step * self._batch, (step + 1) * self._batch)
+        windows = [self._tokens[start : start + self._sequence + 1] for start in starts]
+        return np.stack(windows).astype(np.int64)
+
+    def order_hash(self, steps: int) -> str:
+        """XXH64 of where in the text the first `steps` steps read: equal when their windows are."""
+        starts = np.asarray(self._starts(0, steps * self._batch), "<i8")
+        return xxhash.xxh64(starts.tobytes()).hexdigest()
+
+    def _starts(self, first: int, last: int) -> list[int]:
+        """Where the windows `first` up to `last`, counted over all epochs, begin."""
+        places = np.arange(first, last)
         epochs = (places // self.windows).tolist()
         orders = {epoch: self._order(epoch) for epoch in set(epochs)}
         within = (places % self.windows).tolist()
-        starts = [orders[epoch][place] * self._sequence for epoch, place in zip(epochs, within, strict=True)]
-        windows = [self._tokens[start : start + self._sequence + 1] for start in starts]
-        return np.stack(windows).astype(np.int64)
+        return [
+            int(orders[epoch][place]) * self._sequence for epoch, place in zip(epochs, within, strict=True)
+        ]
 
     def _order(self, epoch: int) -> NDArray[np.int64]:
         return np.random.default_rng([self._seed, epoch]).permutation(self.windows)

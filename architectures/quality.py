@@ -2,30 +2,33 @@
 
 Every arm trains with the same seeds on the same data in the same order. Seed by seed over all arms, so that a
 series that ends early is still a paired comparison. It goes on where it stopped. `quality.json` in the folder
-holds what was measured so far; the trained models are in `runs/`.
+holds what was measured so far (see `quality_file.py`); the trained models are in `runs/`.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from architectures.arguments import Arguments, Options
-from architectures.atomic import write_atomically
+from architectures.arguments import Options
 from architectures.errors import DivergedError
-from architectures.metrics import Progress, read_metrics
-from architectures.prepared import Prepared
+from architectures.metrics import Progress
+from architectures.prepared import Prepared, open_prepared
 from architectures.pytorch import require_torch
+from architectures.quality_file import (
+    SUMMARY_NAME,
+    Run,
+    Settings,
+    collect,
+    run_folder,
+    settings_of,
+    summary,
+    write_summary,
+)
 from engine.errors import CflowError
-
-SUMMARY_NAME = "quality.json"
-FORMAT = "cflow-quality"
-VERSION = 1
 
 #: Seeds per arm, 0 and up: as many as the comparison that each of them decides needs.
 SEEDS: dict[str, int] = {
@@ -37,21 +40,8 @@ SEEDS: dict[str, int] = {
     "arch3": 3,
     "arch5": 3,
 }
-
-_CURVE_POINTS = 40
-
-
-@dataclass(frozen=True)
-class Run:
-    """One training of the series."""
-
-    architecture: str
-    seed: int
-
-    @property
-    def name(self) -> str:
-        """Of its folder."""
-        return f"{self.architecture}-{self.seed}"
+#: Names of `cflow data get` that a series reads when no data are named.
+SOURCES = ("andersen", "novels")
 
 
 def series() -> list[Run]:
@@ -64,7 +54,7 @@ def series() -> list[Run]:
     ]
 
 
-def measure(out: Path, data: Prepared, preset: str, steps: int, precision: str = "auto") -> dict[str, Any]:
+def measure(out: Path, data: Prepared, settings: Settings) -> dict[str, Any]:
     """Makes the runs that are missing in `out`; the content of quality.json, which is written after each.
 
     One thread: the sums of several would be added in another order on a machine with other cores. A run whose
@@ -74,50 +64,41 @@ def measure(out: Path, data: Prepared, preset: str, steps: int, precision: str =
     from architectures.processes import Processes
     from architectures.trainer import train
 
-    measured: list[dict[str, Any]] = []
+    diverged: dict[Run, str] = {}
+    made: list[Run] = []
+    found: dict[str, Any] = {}
     for run in series():
-        arguments = Arguments.of(run.architecture, preset, steps, run.seed, precision=precision)
-        folder = out / "runs" / run.name
-        outcome: dict[str, Any] = {}
-        diverged = None
+        options = Options(run_folder(out, run), resume=True, threads=1)
         try:
-            outcome = train(
-                arguments, Options(folder, resume=True, threads=1), data, Processes(0, 1), _reporter(run)
-            )
+            train(settings.arguments(run), options, data, Processes(0, 1), _reporter(run))
         except DivergedError as error:
-            diverged = str(error)
-        measured.append(_row(run, folder, outcome, diverged))
-        summary = {
-            "format": FORMAT,
-            "version": VERSION,
-            "command": f"python -m architectures.quality --preset {preset} --steps {steps}",
-            "preset": preset,
-            "steps": steps,
-            "arguments": {**asdict(arguments), "architecture": None, "seed": None},
-            "data": data.hashes,
-            "runs": measured,
-        }
-        write_atomically(out / SUMMARY_NAME, (json.dumps(summary, indent=1) + "\n").encode())
-    return summary
+            diverged[run] = str(error)
+        made.append(run)
+        found = summary(out, data, settings, made, diverged)
+        write_summary(out / SUMMARY_NAME, found)
+    return found
 
 
-def _row(run: Run, folder: Path, outcome: dict[str, Any], diverged: str | None) -> dict[str, Any]:
-    lines = read_metrics(folder)
-    losses = [(line["step"], round(line["loss"], 4)) for line in lines if "loss" in line]
-    every = max(len(losses) // _CURVE_POINTS, 1)
-    keys = ("test_log_perplexity", "test_top1", "test_tokens", "elapsed_s", "torch")
-    return {
-        "architecture": run.architecture,
-        "seed": run.seed,
-        "diverged": diverged,
-        **{key: outcome.get(key) for key in keys},
-        "loss": losses[every - 1 :: every],
-        "validation": [
-            (line["step"], round(line["validation_log_perplexity"], 4))
-            for line in lines
-            if "validation_log_perplexity" in line
-        ],
-    }
+def train_series(out: Path, sources: Sequence[str], settings: Settings) -> dict[str, Any]:
+    """Begins the series in `out`, or goes on with it, on texts by path or name; as `measure`.
+
+    Raises TorchMissingError without PyTorch, DataError for a text that cannot be used.
+    """
+    require_torch()
+    from architectures.start import locate, tokens_of
+
+    return measure(out, tokens_of(locate(sources), settings.preset, out / "data"), settings)
+
+
+def export(out: Path, target: Path) -> dict[str, Any]:
+    """Writes the runs that are complete in `out`, and those known to have diverged, to `target`. No PyTorch.
+
+    Raises CheckpointError or DataError naming what is missing, damaged, or of another series.
+    """
+    settings, diverged = settings_of(out)
+    found = collect(out, open_prepared(out / "data"), settings, series(), diverged)
+    write_summary(target, found)
+    return found
 
 
 def _reporter(run: Run) -> Callable[[Progress], None]:
@@ -145,17 +126,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--preset", default="tiny")
     parser.add_argument("--steps", type=int, default=2000)
     parser.add_argument("--precision", default="auto", help="auto, bf16 or f32")
+    parser.add_argument(
+        "--export",
+        type=Path,
+        metavar="FILE",
+        help="train nothing: write what the folder has so far to FILE, such as claims/quality.json",
+    )
     given = parser.parse_args(arguments)
     try:
-        require_torch()
-        from architectures.start import locate, tokens_of
-
-        data = tokens_of(locate(given.data or ["andersen", "novels"]), given.preset, given.out / "data")
-        summary = measure(given.out, data, given.preset, given.steps, given.precision)
+        if given.export is not None:
+            target, found = given.export, export(given.out, given.export)
+        else:
+            settings = Settings(given.preset, given.steps, given.precision)
+            target = given.out / SUMMARY_NAME
+            found = train_series(given.out, given.data or SOURCES, settings)
     except CflowError as error:
         print(f"quality: {error}", file=sys.stderr)
         return 2
-    print(f"{given.out / SUMMARY_NAME}: {len(summary['runs'])} runs")
+    print(f"{target}: {len(found['runs'])} of {len(series())} runs")
     return 0
 
 

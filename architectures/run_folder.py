@@ -17,13 +17,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from architectures.arguments import Arguments, Options
 from architectures.atomic import write_atomically
 from architectures.errors import CheckpointError
 from architectures.prepared import Prepared
-from architectures.processes import Processes
+
+if TYPE_CHECKING:  # it imports PyTorch, which reading a folder does not need
+    from architectures.processes import Processes
 
 RUN_NAME = "run.json"
 RESULT_NAME = "result.json"

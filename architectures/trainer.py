@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from architectures.arguments import Arguments, Options
+from architectures.arguments import Arguments, Options, cpu_name
 from architectures.atomic import write_atomically
 from architectures.batches import Batches
 from architectures.checkpoint import CHECKPOINT_NAME, read_checkpoint, restore, save_checkpoint
@@ -173,6 +173,7 @@ def _finish(trainer: Trainer, options: Options, data: Prepared, elapsed_s: float
         "elapsed_s": elapsed_s,
         "torch": torch.__version__,
         "machine": platform.machine(),
+        "cpu": cpu_name(),
         "threads": torch.get_num_threads(),
         "processes": trainer.group.world,
     }
