@@ -58,6 +58,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="DIR",
         help="a folder of `cflow train`, or a folder of such folders: trained models for parity, 1 and 7",
     )
+    group.addoption(
+        "--train",
+        type=Path,
+        default=None,
+        metavar="DIR",
+        help="train the series behind the claim on quality in DIR, or go on with it (hours), and judge that",
+    )
     group.addoption("--resume", action="store_true", help="go on with the interrupted run in --out DIR")
     group.addoption(
         "--clean", action="store_true", help="remove the cached models beside --out DIR, and measure nothing"

@@ -112,7 +112,7 @@ def judge_cell(check: Check, index: int, found: Evidence | NotMeasurable) -> Cel
         if cell.target is None:
             return result(None, _noted("recorded, no target", found.note), figure)
         if estimated.low is None or estimated.high is None:
-            short = f"{estimated.count} repetitions, an interval needs {MIN_REPETITIONS}"
+            short = f"repetitions: {estimated.count}, an interval needs {MIN_REPETITIONS}"
             return result(INCONCLUSIVE, _noted(short, found.note), figure)
         verdict = place(estimated.low, estimated.high, cell.target)
         return result(verdict, _noted(_words("interval", verdict), found.note), figure)

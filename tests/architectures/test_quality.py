@@ -81,7 +81,7 @@ def test_a_series_records_and_goes_on(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def _exports(folder: Path, summary: dict[str, Any]) -> None:
-    """What was measured is exported; a run that is not complete is left out, one of another series refused."""
+    """What was measured is exported; what is not complete is left out, a run of another series refused."""
     out = folder / "out"
     shutil.copytree(folder / "tokens", out / "data")
     assert export(out, folder / "all.json") == summary

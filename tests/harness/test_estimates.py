@@ -142,7 +142,7 @@ def test_verdicts_of_intervals() -> None:
     assert judged(ratio([5.0, 5.1, 5.2], [4.0, 4.1, 4.2]), margin)[0] == REFUTED
     assert judged(ratio([4.1, 4.1], [4.0, 4.2]), margin)[0] == INCONCLUSIVE
     one = judged(ratio([4.0], [4.0], "7 of 8 seeds are missing"), margin)
-    assert one == (INCONCLUSIVE, "1 repetitions, an interval needs 2 (7 of 8 seeds are missing)")
+    assert one == (INCONCLUSIVE, "repetitions: 1, an interval needs 2 (7 of 8 seeds are missing)")
     assert judged(ratio([], []), margin)[0] == INCONCLUSIVE
     assert judged(ratio(*NEAR, note="so far"), None) == (None, "recorded, no target (so far)")
 

@@ -53,6 +53,22 @@ def test_cells_have_a_row_each(data: Data, load: Load) -> None:
     assert next(k for k in shown.checks if k.id == "7.law").quantity.endswith("(0,0) over (1,2)")
 
 
+def test_rows_without_rounds_show_the_interval_that_they_have(data: Data, load: Load, record: Record) -> None:
+    law = record("7.law")
+    assert len(law["cells"]) > 1
+
+    def columns() -> list[str]:
+        shown = next(c for c in build(load(data)).claims if c.id == "7")
+        table = next(k for k in shown.checks if k.id == "7.law").cell_table
+        assert all(len(row.cells) == len(table.columns) for row in table.rows)
+        return [column.name for column in table.columns]
+
+    assert "Interval" not in columns()
+    law["cells"][0] |= {"low": law["cells"][0]["value"] - 1, "high": law["cells"][0]["value"] + 1}
+    assert "Interval" in columns()
+    assert "Rounds" not in columns()
+
+
 def test_the_cell_that_decides_stands_for_its_check(data: Data, load: Load, record: Record) -> None:
     time = record("7.time")
     assert [cell["verdict"] for cell in time["cells"]] == ["REFUTED", "SUPPORTED"]

@@ -1,0 +1,88 @@
+"""The figures of a series of training runs, as evidence."""
+
+from __future__ import annotations
+
+from claims.quality_series import STORED, Series, planned
+from harness.evidence import Counted, Derived, Evidence
+from harness.reductions import Reduction, Scalar
+from harness.verdict import NotMeasurable
+
+_INTERVAL = "Student's interval for the mean over seeds"
+
+
+def ratio_cell(series: Series, subject: str, reference: str) -> Derived:
+    """Perplexity of `subject` over that of `reference`, over the seeds that both were trained with.
+
+    Raises FormatError when runs of a seed did not see the same data.
+    """
+    pairs = series.pairs(subject, reference)
+    wanted = planned(subject, reference)
+    missing = wanted - len(pairs.seeds)
+    return Derived(
+        method=f"exp of the mean over seeds of log perplexity of {subject} minus that of {reference} on the "
+        f"test text, trained with the same seed on the same data in the same order; {_INTERVAL}",
+        inputs={**_inputs(series), "seeds planned": wanted},
+        observations={subject: pairs.subject, reference: pairs.reference, "seed": pairs.seeds},
+        reduction=Reduction("exp_mean_difference", (subject, reference)),
+        note=f"{missing} of {wanted} pairs of runs are missing" if missing else "",
+    )
+
+
+def converged_cell(series: Series, arm: str) -> Counted:
+    """Runs of an arm that diverged; those that are missing may still."""
+    runs, wanted = series.arm(arm), planned(arm)
+    missing = wanted - len(runs)
+    return Counted(
+        method="runs whose loss, gradient or test perplexity was not finite",
+        inputs=_inputs(series),
+        observations={
+            "diverged": [int(run.diverged is not None) for run in runs],
+            "seed": [run.seed for run in runs],
+            "planned": wanted,
+        },
+        reduction=Reduction("count_so_far", ("diverged", "planned")),
+        note=f"{missing} of {wanted} runs are missing" if missing else "",
+    )
+
+
+def perplexity_cell(series: Series, arm: str) -> Evidence | NotMeasurable:
+    """Perplexity of an arm over its seeds, with the share of tokens that were its first choice beside it."""
+    runs, wanted = series.arm(arm), planned(arm)
+    done = [(run.seed, run.log_perplexity, run.top1) for run in runs]
+    kept = [(seed, log, top1) for seed, log, top1 in done if log is not None and top1 is not None]
+    if not kept:
+        return NotMeasurable(f"no run of {arm} is complete, {wanted} are planned")
+    return Derived(
+        method=f"exp of the mean over seeds of the log perplexity of the test text; {_INTERVAL}",
+        inputs={**_inputs(series), "seeds planned": wanted},
+        observations={
+            "log_perplexity": [log for _, log, _ in kept],
+            "top1": [top1 for _, _, top1 in kept],
+            "seed": [seed for seed, _, _ in kept],
+        },
+        reduction=Reduction("exp_mean", ("log_perplexity",)),
+        note="" if len(kept) == wanted else f"{len(kept)} of {wanted} runs",
+    )
+
+
+def limits(series: Series) -> tuple[str, ...]:
+    """What the figures of a series do not show."""
+    return (
+        f"A verdict for preset {series.preset}, {series.steps} steps in {series.precision}, "
+        f"{series.test_tokens:,} tokens of other test text. The paper's: d = 512, TinyStories, 10,000 steps.",
+        f"Trained with {', '.join(series.torch) or 'an unknown PyTorch'} on {', '.join(series.machines)}: "
+        f"{series.command}",
+        "The interval is over seeds: another text, size or learning rate is another experiment.",
+        "It does not allow for several looks: before all runs are there a verdict is one of them.",
+        "A seed whose run diverged is in no pair; it decides quality.converged.",
+    )
+
+
+def _inputs(series: Series) -> dict[str, Scalar | bool | None]:
+    return {
+        "series": "claims/quality.json" if series.path == STORED else str(series.path),
+        "sha256": series.sha256,
+        "preset": series.preset,
+        "steps": series.steps,
+        "precision": series.precision,
+    }

@@ -1,0 +1,136 @@
+"""Verdicts of the quality claim on series whose answer is known, and on wrong ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from architectures.quality import SEEDS
+from architectures.table import SIX
+from claims.quality_cells import converged_cell, limits, perplexity_cell, ratio_cell
+from claims.quality_series import STORED, Series, read_series
+from claims.run import REGISTRY_PATH
+from harness.evidence import Evidence
+from harness.kinds import INCONCLUSIVE, REFUTED, SUPPORTED
+from harness.registry import load_registry
+from harness.verdict import CheckResult, NotMeasurable, judge_check
+from tests.claims.made_series import SHIFTS, diverge, run_of, series_file
+
+REGISTRY = load_registry(REGISTRY_PATH)
+COMBINED, SYNC = "arch2_4_combined", "arch2_4_sync"
+
+
+def judged(check_id: str, series: Series) -> CheckResult:
+    found: Mapping[str, Evidence | NotMeasurable]
+    if check_id == "quality.expert_delay":
+        found = {"": ratio_cell(series, COMBINED, SYNC)}
+    elif check_id == "quality.pre_dense":
+        found = {"": ratio_cell(series, "arch4", "arch4_current")}
+    elif check_id == "quality.best":
+        found = {name: ratio_cell(series, COMBINED, name) for name in SIX if name != COMBINED}
+    elif check_id == "quality.converged":
+        found = {name: converged_cell(series, name) for name in SEEDS}
+    else:
+        found = {name: perplexity_cell(series, name) for name in SEEDS}
+    return judge_check(REGISTRY.check(check_id), found)
+
+
+def verdicts(series: Series) -> dict[str, str | None]:
+    checks = ("quality.expert_delay", "quality.pre_dense", "quality.best", "quality.converged")
+    return {name.removeprefix("quality."): judged(name, series).verdict for name in checks}
+
+
+def made(tmp_path: Path, **changes: Any) -> Series:
+    return read_series(series_file(tmp_path / "q.json", **changes))
+
+
+def test_what_the_paper_found_is_supported(tmp_path: Path) -> None:
+    assert verdicts(made(tmp_path)) == dict.fromkeys(
+        ("expert_delay", "pre_dense", "best", "converged"), SUPPORTED
+    )
+
+
+@pytest.mark.parametrize(
+    ("shifts", "refuted"),
+    [
+        ({COMBINED: 0.02}, "expert_delay"),
+        ({COMBINED: -0.02}, "expert_delay"),
+        # Arms swapped: what helped now harms.
+        ({"arch4": SHIFTS["arch4_current"], "arch4_current": SHIFTS["arch4"]}, "pre_dense"),
+        ({"arch4": -0.05, "arch4_current": 0.0}, "best"),
+        ({"arch1": -0.05}, "best"),
+    ],
+)
+def test_what_is_not_so_is_refuted(tmp_path: Path, shifts: dict[str, float], refuted: str) -> None:
+    found = verdicts(made(tmp_path, shifts={**SHIFTS, **shifts}))
+    assert found[refuted] == REFUTED
+    assert found["converged"] == SUPPORTED
+
+
+def test_a_wide_interval_decides_nothing(tmp_path: Path) -> None:
+    found = judged("quality.expert_delay", made(tmp_path, noise=0.03))
+    assert found.verdict == INCONCLUSIVE
+    assert found.cells[0].low is not None and found.cells[0].low < 0.99
+
+
+def keep(*runs: tuple[str, int]) -> Any:
+    def edit(found: dict[str, Any]) -> None:
+        found["runs"] = [run_of(found, *run) for run in runs]
+
+    return edit
+
+
+def test_fewer_than_two_pairs_name_what_is_missing(tmp_path: Path) -> None:
+    series = made(tmp_path, edit=keep((COMBINED, 0), (SYNC, 0), (COMBINED, 1)))
+    found = judged("quality.expert_delay", series)
+    assert found.verdict == INCONCLUSIVE
+    assert found.reason == "repetitions: 1, an interval needs 2 (7 of 8 pairs of runs are missing)"
+    assert judged("quality.pre_dense", series).reason.endswith("(5 of 5 pairs of runs are missing)")
+    assert judged("quality.best", series).verdict == INCONCLUSIVE
+    converged = judged("quality.converged", series)
+    assert converged.verdict == INCONCLUSIVE
+    assert [(cell.value, cell.high) for cell in converged.cells[:3]] == [(0, 6), (0, 7), (None, None)]
+
+
+def test_two_pairs_are_judged(tmp_path: Path) -> None:
+    kept = keep((COMBINED, 0), (SYNC, 0), (COMBINED, 1), (SYNC, 1))
+    found = judged("quality.expert_delay", made(tmp_path, edit=kept, noise=0.0))
+    assert found.verdict == SUPPORTED
+    assert found.reason == "interval inside the target (6 of 8 pairs of runs are missing)"
+
+
+def test_a_run_that_diverged_refutes(tmp_path: Path) -> None:
+    found = made(tmp_path, edit=lambda data: diverge(run_of(data, "arch3", 1)))
+    converged = judged("quality.converged", found)
+    assert (converged.verdict, converged.headline.label, converged.headline.value) == (REFUTED, "arch3", 1)
+    assert judged("quality.best", found).cells[2].verdict is not None
+
+
+def test_perplexities_stand_beside_the_papers(tmp_path: Path) -> None:
+    found = judged("quality.perplexity", made(tmp_path, edit=keep((COMBINED, 0), (COMBINED, 1))))
+    assert found.verdict is None
+    head = found.cells[0]
+    assert head.paper == 6.5 and head.value is not None and 80 < head.value < 85
+    assert head.low is not None and head.high is not None and head.low < head.value < head.high
+    assert found.cells[1].reason == "no run of arch2_4_sync is complete, 8 are planned"
+
+
+def test_targets_are_those_of_the_paper_and_the_margin() -> None:
+    margin = REGISTRY.check("quality.expert_delay").target
+    assert margin == (pytest.approx(1 / 1.01, abs=1e-6), 1.01)
+    best = REGISTRY.check("quality.best")
+    assert best.target is not None and best.target[1] == pytest.approx(6.50 / 6.26, abs=1e-4)
+    perplexities = {cell.label: cell.paper for cell in REGISTRY.check("quality.perplexity").cells}
+    assert list(perplexities) == list(SEEDS)
+    for cell in best.cells:
+        other = perplexities[cell.label]
+        assert other is not None and cell.paper == pytest.approx(6.50 / other, abs=1e-4)
+
+
+def test_limits_name_the_scale() -> None:
+    said = " ".join(limits(read_series(STORED)))
+    for part in ("preset tiny", "2000 steps in f32", "d = 512, TinyStories", "not recorded"):
+        assert part in said
