@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from claims.quality_series import STORED, Series, planned
+from architectures.quality import SEEDS
+from claims.quality_series import STORED, Series
+from harness.estimates import RUNS
 from harness.evidence import Counted, Derived, Evidence
 from harness.reductions import Reduction, Scalar
 from harness.verdict import NotMeasurable
@@ -16,21 +18,23 @@ def ratio_cell(series: Series, subject: str, reference: str) -> Derived:
     Raises FormatError when runs of a seed did not see the same data.
     """
     pairs = series.pairs(subject, reference)
-    wanted = planned(subject, reference)
-    missing = wanted - len(pairs.seeds)
     return Derived(
         method=f"exp of the mean over seeds of log perplexity of {subject} minus that of {reference} on the "
         f"test text, trained with the same seed on the same data in the same order; {_INTERVAL}",
-        inputs={**_inputs(series), "seeds planned": wanted},
-        observations={subject: pairs.subject, reference: pairs.reference, "seed": pairs.seeds},
+        inputs=_inputs(series),
+        observations={
+            subject: pairs.subject,
+            reference: pairs.reference,
+            "seed": pairs.seeds,
+            RUNS: [run.name for arm in (subject, reference) for run in series.arm(arm)],
+        },
         reduction=Reduction("exp_mean_difference", (subject, reference)),
-        note=f"{missing} of {wanted} pairs of runs are missing" if missing else "",
     )
 
 
 def converged_cell(series: Series, arm: str) -> Counted:
     """Runs of an arm that diverged; those that are missing may still."""
-    runs, wanted = series.arm(arm), planned(arm)
+    runs, wanted = series.arm(arm), SEEDS[arm]
     missing = wanted - len(runs)
     return Counted(
         method="runs whose loss, gradient or test perplexity was not finite",
@@ -47,7 +51,7 @@ def converged_cell(series: Series, arm: str) -> Counted:
 
 def perplexity_cell(series: Series, arm: str) -> Evidence | NotMeasurable:
     """Perplexity of an arm over its seeds, with the share of tokens that were its first choice beside it."""
-    runs, wanted = series.arm(arm), planned(arm)
+    runs, wanted = series.arm(arm), SEEDS[arm]
     done = [(run.seed, run.log_perplexity, run.top1) for run in runs]
     kept = [(seed, log, top1) for seed, log, top1 in done if log is not None and top1 is not None]
     if not kept:
@@ -59,6 +63,7 @@ def perplexity_cell(series: Series, arm: str) -> Evidence | NotMeasurable:
             "log_perplexity": [log for _, log, _ in kept],
             "top1": [top1 for _, _, top1 in kept],
             "seed": [seed for seed, _, _ in kept],
+            RUNS: [run.name for run in runs],
         },
         reduction=Reduction("exp_mean", ("log_perplexity",)),
         note="" if len(kept) == wanted else f"{len(kept)} of {wanted} runs",
@@ -73,7 +78,8 @@ def limits(series: Series) -> tuple[str, ...]:
         f"Trained with {', '.join(series.torch) or 'an unknown PyTorch'} on {', '.join(series.machines)}: "
         f"{series.command}",
         "The interval is over seeds: another text, size or learning rate is another experiment.",
-        "It does not allow for several looks: before all runs are there a verdict is one of them.",
+        "A comparison is judged once, when all runs of both arms are there: a series that is judged while it "
+        "grows would choose its moment.",
         "A seed whose run diverged is in no pair; it decides quality.converged.",
     )
 

@@ -34,6 +34,11 @@ class TrainedRun:
     log_perplexity: float | None
     top1: float | None
 
+    @property
+    def name(self) -> str:
+        """Arm and seed."""
+        return f"{self.architecture}-{self.seed}"
+
 
 @dataclass(frozen=True)
 class Pairs:
@@ -86,11 +91,6 @@ class Series:
                 found.subject.append(run.log_perplexity)
                 found.reference.append(other.log_perplexity)
         return found
-
-
-def planned(*arms: str) -> int:
-    """Seeds of the series that all of `arms` are trained with."""
-    return min(SEEDS[arm] for arm in arms)
 
 
 def read_series(path: Path) -> Series:

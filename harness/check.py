@@ -18,7 +18,7 @@ from typing import Any, Final
 import jsonschema
 
 from harness.check_borrowed import borrow_rounds
-from harness.check_estimates import interval_of
+from harness.check_estimates import incomplete, interval_of
 from harness.check_rounds import middle, same, timed_finding
 from harness.errors import ResultsError
 
@@ -219,7 +219,13 @@ def _row(
 
 
 def _declared_cells(item: Mapping[str, Any]) -> list[dict[str, Any]]:
-    shared = {"label": "", "unit": item["unit"], "paper": item.get("paper"), "target": item.get("target")}
+    shared = {
+        "label": "",
+        "unit": item["unit"],
+        "paper": item.get("paper"),
+        "target": item.get("target"),
+        "repetitions": item.get("repetitions"),
+    }
     if not item.get("cells"):
         return [shared]
     return [
@@ -228,6 +234,7 @@ def _declared_cells(item: Mapping[str, Any]) -> list[dict[str, Any]]:
             "unit": cell.get("unit", item["unit"]),
             "paper": cell.get("paper"),
             "target": cell.get("target", item.get("target")),
+            "repetitions": cell.get("repetitions", item.get("repetitions")),
         }
         for cell in item["cells"]
     ]
@@ -325,12 +332,12 @@ def _judge_cell(
                     f"{name}summary.reasons is {reasons}, the raw material gives {list(found.doubts)}",
                 )
         else:
-            found_triple = _estimated(check_id, name, evidence, cell_count, problems)
-            if found_triple is None:
+            estimated = _estimated(check_id, name, evidence, cell, cell_count, problems)
+            if estimated is None:
                 triple = (_reduced(check_id, name, evidence, problems), None, None)
             else:
-                triple = found_triple
-                doubts += [] if triple[1] is not None else ["too few repetitions for an interval"]
+                triple, doubt = estimated
+                doubts += [doubt] if doubt else []
         verdict = "INCONCLUSIVE" if doubts else _placed(triple, target)
     judged = None if target is None else verdict
     if stored["verdict"] != judged:
@@ -352,14 +359,28 @@ def _placed(triple: _Triple, target: Sequence[float] | None) -> str:
 
 
 def _estimated(
-    check_id: str, name: str, evidence: Mapping[str, Any], cell_count: int, problems: _Problems
-) -> _Triple | None:
-    """Value and ends of a figure over repetitions; None for one that is exact."""
+    check_id: str,
+    name: str,
+    evidence: Mapping[str, Any],
+    cell: Mapping[str, Any],
+    cell_count: int,
+    problems: _Problems,
+) -> tuple[_Triple, str | None] | None:
+    """Value and ends of a figure over repetitions, and why it decides nothing; None for one that is exact.
+
+    What is judged has no ends before all of its runs are there.
+    """
     try:
-        return interval_of(evidence, 0.05 / cell_count)
+        triple = interval_of(evidence, 0.05 / cell_count)
+        if triple is None or cell["target"] is None:
+            return None if triple is None else (triple, None)
+        doubt = incomplete(evidence, cell["repetitions"])
     except (LookupError, TypeError, ValueError, ArithmeticError) as error:
         problems.add(check_id, f"{name}{evidence['reduction']['op']} fails: {error!r}")
-        return None, None, None
+        return (None, None, None), "broken"
+    if doubt is None and triple[1] is None:
+        doubt = "too few repetitions for an interval"
+    return (triple if doubt is None else (triple[0], None, None)), doubt
 
 
 def _reduced(check_id: str, name: str, evidence: Mapping[str, Any], problems: _Problems) -> float | None:

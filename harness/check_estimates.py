@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 _PANELS = 2000
+_MEANS = {"exp_mean": 1, "exp_mean_difference": 2}
 
 Triple = tuple[float | None, float | None, float | None]
 
@@ -33,6 +34,25 @@ def interval_of(evidence: Mapping[str, Any], alpha: float) -> Triple | None:
             raise ValueError(f"{len(lists[0])} against {len(lists[1])} items")
         logs = [x - y for x, y in zip(lists[0], lists[1], strict=True)]
     return _mean(logs, alpha)
+
+
+def incomplete(evidence: Mapping[str, Any], declared: object) -> str | None:
+    """Why a figure with an interval must not be judged yet; None when it may. declared: runs to wait for.
+
+    Raises ValueError or LookupError for evidence that contradicts itself or what was declared.
+    """
+    op, names = evidence["reduction"]["op"], evidence["reduction"]["of"]
+    if not isinstance(declared, int):
+        return "how many runs it takes was not declared"
+    if op not in _MEANS:
+        if evidence["observations"][names[1]] not in (declared, [declared]):
+            raise ValueError(f"planned is {evidence['observations'][names[1]]}, declared {declared}")
+        return None
+    runs = evidence["observations"]["runs"]
+    used = _MEANS[op] * len(evidence["observations"][names[0]])
+    if not isinstance(runs, list) or len(runs) > len(set(runs)) or used > len(runs):
+        raise ValueError(f"{used} values of the runs {runs}")
+    return None if len(runs) == declared else f"{len(runs)} of {declared} runs"
 
 
 def _count(outcomes: Sequence[float], planned: Sequence[float]) -> Triple:

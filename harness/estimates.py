@@ -4,6 +4,10 @@
 logarithms (a ratio). Their interval is Student's t for a mean, exact for independent normal values (Student,
 Biometrika 6, 1908); it keeps its ends under exp. `count_so_far` counts the ones among the outcomes that are
 there, out of `planned`: the whole count lies between that and that plus all that are missing.
+
+Means are judged once, when as many runs are there as the registry declares: a series that is looked at while
+it grows, and judged at the first interval that decides, is wrong more often than its confidence says. The
+observation `runs` names the runs that are there, those without a value too.
 """
 
 from __future__ import annotations
@@ -15,23 +19,41 @@ from typing import Final
 
 from harness.errors import EvidenceError
 from harness.reductions import Observation, Reduction, reduce
+from harness.registry import MIN_REPETITIONS
 
 ESTIMATES: Final = ("exp_mean", "exp_mean_difference", "count_so_far")
 """The reductions that give an interval."""
-MIN_REPETITIONS: Final = 2
+RUNS: Final = "runs"
 
 
 @dataclass(frozen=True)
 class Estimate:
     """value: None when nothing is there yet. low, high: None when there are too few values for an interval.
 
-    count: values, or pairs, that the figure rests on.
+    count: values, or pairs, that the figure rests on. runs: that are there. planned: by the evidence itself.
     """
 
     value: float | None
     low: float | None
     high: float | None
     count: int
+    runs: int
+    planned: int | None = None
+
+    def doubt(self, repetitions: int | None) -> str:
+        """Why it cannot be judged against a target, "" when it can. repetitions: runs that were declared.
+
+        Raises EvidenceError when the evidence planned another number.
+        """
+        if repetitions is None:
+            return "claims.toml declares no repetitions"
+        if self.planned not in (None, repetitions):
+            raise EvidenceError(f"planned: found {self.planned}, claims.toml declares {repetitions}")
+        if self.planned is None and self.runs != repetitions:
+            return f"{self.runs} of {repetitions} runs are there"
+        if self.low is None:
+            return f"repetitions: {self.count}, an interval needs {MIN_REPETITIONS}"
+        return ""
 
 
 def estimate(
@@ -44,18 +66,32 @@ def estimate(
     if reduction.op not in ESTIMATES:
         return None
     lists = [_numbers(observations, name) for name in reduction.of]
-    if reduction.op != "count_so_far" and not any(lists):
-        return Estimate(None, None, None, 0)
-    if reduction.op == "count_so_far" and lists and not lists[0]:
-        return Estimate(None, None, None, 0)
-    value = reduce(observations, reduction)
-    count = len(lists[0])
+    count = len(lists[0]) if lists else 0
     if reduction.op == "count_so_far":
-        return Estimate(value, value, value + lists[1][0] - count, count)
+        planned = int(lists[1][0]) if len(lists) == 2 and lists[1] else None
+        if not count:
+            return Estimate(None, None, None, 0, 0, planned)
+        value = reduce(observations, reduction)
+        return Estimate(value, value, value + lists[1][0] - count, count, count, planned)
+    runs = _runs(observations, sum(len(values) for values in lists))
+    if not any(lists):
+        return Estimate(None, None, None, 0, runs)
+    value = reduce(observations, reduction)
     values = lists[0] if len(lists) == 1 else [x - y for x, y in zip(*lists, strict=True)]
     ends = t_interval(values, confidence)
     low, high = (None, None) if ends is None else (math.exp(ends[0]), math.exp(ends[1]))
-    return Estimate(value, low, high, count)
+    return Estimate(value, low, high, count, runs)
+
+
+def _runs(observations: Mapping[str, Observation], values: int) -> int:
+    """Runs that are there: each has a name of its own, and each value a run."""
+    found = observations.get(RUNS)
+    names = [] if found is None or isinstance(found, int | float | str) else list(found)
+    if found is None or len(set(names)) != len(names) or len(names) < values:
+        raise EvidenceError(
+            f"observations.{RUNS}: found {found!r}, allowed: names of the runs of {values} values"
+        )
+    return len(names)
 
 
 def _numbers(observations: Mapping[str, Observation], name: str) -> list[float]:

@@ -15,6 +15,7 @@ from harness.errors import RegistryError
 from harness.kinds import CLAIM_IDS, KINDS, PROFILE_NAMES, Kind, Target
 
 DEFAULT_GUARD: Final = 0.03
+MIN_REPETITIONS: Final = 2
 _CHECK_ID: Final = re.compile(r"[a-z0-9_]+(\.[a-z0-9_]+)+")
 _NEED: Final = re.compile(r"[a-z0-9_]+([:.-][a-z0-9_]+)*")
 
@@ -32,12 +33,17 @@ class Claim:
 
 @dataclass(frozen=True)
 class Cell:
-    """One row of a check: its own target and evidence. A check that declares none has one, labelled ""."""
+    """One row of a check: its own target and evidence. A check that declares none has one, labelled "".
+
+    repetitions: runs that must all be there before a figure over repetitions gets a verdict: looks at a
+    growing series would choose the moment.
+    """
 
     label: str
     unit: str
     paper: float | None
     target: Target | None
+    repetitions: int | None = None
 
 
 @dataclass(frozen=True)
@@ -156,6 +162,12 @@ class _Table:
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
             raise self.fail(key, value, "a finite number")
         return float(value)
+
+    def whole(self, key: str, least: int) -> int | None:
+        value = self._take(key, False)
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):
+            raise self.fail(key, value, f"a whole number, at least {least}")
+        return value
 
     def fraction(self, key: str) -> float | None:
         value = self.number(key)
@@ -282,7 +294,8 @@ def _check(index: int, item: object, claims: Mapping[str, Claim]) -> Check:
     if positive_control is not None and margin is None:
         raise table.fail("positive_control", positive_control, "only beside a margin, which it must exceed")
     paper = table.number("paper")
-    cells = _cells(check_id, table.tables("cells"), Cell("", unit, paper, target))
+    default = Cell("", unit, paper, target, table.whole("repetitions", MIN_REPETITIONS))
+    cells = _cells(check_id, table.tables("cells"), default)
     if any(cell.target is None for cell in cells) and not beyond:
         raise RegistryError(
             f"check[{check_id}].target: missing; only a check with beyond = true may be recorded alone"
@@ -324,13 +337,14 @@ def _cells(check_id: str, items: list[Any], default: Cell) -> tuple[Cell, ...]:
         label = table.text("label")
         if label in {cell.label for cell in cells}:
             raise table.fail("label", label, "labels that differ")
-        target = table.target("target")
+        target, repetitions = table.target("target"), table.whole("repetitions", MIN_REPETITIONS)
         cells.append(
             Cell(
                 label=label,
                 unit=table.text("unit", default.unit),
                 paper=table.number("paper"),
                 target=default.target if target is None else target,
+                repetitions=repetitions or default.repetitions,
             )
         )
         table.done()

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.errors import EvidenceError
-from harness.estimates import MIN_REPETITIONS, estimate
+from harness.estimates import estimate
 from harness.evidence import Evidence
 from harness.kinds import INCONCLUSIVE, NOT_MEASURABLE, REFUTED, SUPPORTED, Kind, Target, Verdict
 from harness.registry import Check, Claim
@@ -111,9 +111,9 @@ def judge_cell(check: Check, index: int, found: Evidence | NotMeasurable) -> Cel
         figure = (estimated.value, estimated.low, estimated.high)
         if cell.target is None:
             return result(None, _noted("recorded, no target", found.note), figure)
-        if estimated.low is None or estimated.high is None:
-            short = f"repetitions: {estimated.count}, an interval needs {MIN_REPETITIONS}"
-            return result(INCONCLUSIVE, _noted(short, found.note), figure)
+        doubt = estimated.doubt(cell.repetitions)
+        if doubt or estimated.low is None or estimated.high is None:
+            return result(INCONCLUSIVE, _noted(doubt, found.note), (estimated.value, None, None))
         verdict = place(estimated.low, estimated.high, cell.target)
         return result(verdict, _noted(_words("interval", verdict), found.note), figure)
     if cell.target is None:

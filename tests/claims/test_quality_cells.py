@@ -13,7 +13,7 @@ from architectures.table import SIX
 from claims.quality_cells import converged_cell, limits, perplexity_cell, ratio_cell
 from claims.quality_series import STORED, Series, read_series
 from claims.run import REGISTRY_PATH
-from harness.evidence import Evidence
+from harness.evidence import Derived, Evidence
 from harness.kinds import INCONCLUSIVE, REFUTED, SUPPORTED
 from harness.registry import load_registry
 from harness.verdict import CheckResult, NotMeasurable, judge_check
@@ -83,23 +83,49 @@ def keep(*runs: tuple[str, int]) -> Any:
     return edit
 
 
-def test_fewer_than_two_pairs_name_what_is_missing(tmp_path: Path) -> None:
+def test_a_series_that_has_begun_names_what_is_there(tmp_path: Path) -> None:
     series = made(tmp_path, edit=keep((COMBINED, 0), (SYNC, 0), (COMBINED, 1)))
     found = judged("quality.expert_delay", series)
     assert found.verdict == INCONCLUSIVE
-    assert found.reason == "repetitions: 1, an interval needs 2 (7 of 8 pairs of runs are missing)"
-    assert judged("quality.pre_dense", series).reason.endswith("(5 of 5 pairs of runs are missing)")
+    assert found.reason == "3 of 16 runs are there"
+    assert judged("quality.pre_dense", series).reason == "0 of 10 runs are there"
     assert judged("quality.best", series).verdict == INCONCLUSIVE
     converged = judged("quality.converged", series)
     assert converged.verdict == INCONCLUSIVE
     assert [(cell.value, cell.high) for cell in converged.cells[:3]] == [(0, 6), (0, 7), (None, None)]
 
 
-def test_two_pairs_are_judged(tmp_path: Path) -> None:
-    kept = keep((COMBINED, 0), (SYNC, 0), (COMBINED, 1), (SYNC, 1))
-    found = judged("quality.expert_delay", made(tmp_path, edit=kept, noise=0.0))
-    assert found.verdict == SUPPORTED
-    assert found.reason == "interval inside the target (6 of 8 pairs of runs are missing)"
+@pytest.mark.parametrize("missing", [(SYNC, 7), (COMBINED, 0)])
+def test_an_arm_that_lacks_one_run_is_not_judged(tmp_path: Path, missing: tuple[str, int]) -> None:
+    def drop(found: dict[str, Any]) -> None:
+        found["runs"].remove(run_of(found, *missing))
+
+    series = made(tmp_path, edit=drop, noise=0.0)
+    found = judged("quality.expert_delay", series)
+    assert (found.verdict, found.reason) == (INCONCLUSIVE, "15 of 16 runs are there")
+    assert judged("quality.pre_dense", series).verdict == SUPPORTED
+    best = {cell.label: cell.verdict for cell in judged("quality.best", series).cells}
+    assert best[SYNC] == INCONCLUSIVE
+    assert best["arch1"] == (INCONCLUSIVE if missing[0] == COMBINED else SUPPORTED)
+
+
+def test_a_series_with_a_run_that_diverged_is_complete(tmp_path: Path) -> None:
+    found = made(tmp_path, edit=lambda data: diverge(run_of(data, SYNC, 3)))
+    delay = judged("quality.expert_delay", found)
+    assert delay.verdict == SUPPORTED
+    evidence = delay.cells[0].evidence
+    assert isinstance(evidence, Derived)
+    assert evidence.observations["seed"] == [0, 1, 2, 4, 5, 6, 7]
+
+
+def test_a_verdict_waits_for_all_runs_of_the_series() -> None:
+    assert REGISTRY.check("quality.expert_delay").cells[0].repetitions == SEEDS[COMBINED] + SEEDS[SYNC]
+    pre_dense = SEEDS["arch4"] + SEEDS["arch4_current"]
+    assert REGISTRY.check("quality.pre_dense").cells[0].repetitions == pre_dense
+    for cell in REGISTRY.check("quality.best").cells:
+        assert cell.repetitions == SEEDS[COMBINED] + SEEDS[cell.label]
+    for cell in REGISTRY.check("quality.converged").cells:
+        assert cell.repetitions == SEEDS[cell.label]
 
 
 def test_a_run_that_diverged_refutes(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import subprocess
 import sys
@@ -84,9 +85,16 @@ def spoil(evidence: dict[str, Any]) -> None:
         (
             "quality.expert_delay",
             lambda evidence: evidence["observations"].update(
-                arch2_4_combined=[4.0, 4.1, 4.2], arch2_4_sync=[3.0, 3.1, 3.2]
+                arch2_4_combined=[4.0] * 8, arch2_4_sync=[3.0] * 8, runs=[f"run {i}" for i in range(16)]
             ),
             "the raw material gives REFUTED",
+        ),
+        (
+            "quality.expert_delay",
+            lambda evidence: evidence["observations"].update(
+                arch2_4_combined=[4.0] * 9, arch2_4_sync=[3.0] * 9
+            ),
+            "exp_mean_difference fails: ValueError.*18 values of the runs",
         ),
     ],
 )
@@ -99,6 +107,29 @@ def test_the_checker_catches_edited_losses(
     (tmp_path / "results.json").write_text(json.dumps(data))
     said = "\n".join(item["problem"] for item in check(tmp_path)["problems"] if item["check"] == check_id)
     assert re.search(problem, said), said
+
+
+@pytest.mark.parametrize("verdict", ["SUPPORTED", "REFUTED"])
+def test_the_checker_catches_a_verdict_before_all_runs_are_there(
+    recorded: Path, tmp_path: Path, verdict: str
+) -> None:
+    data = json.loads((recorded / "results.json").read_text())
+    record = next(item for item in data["checks"] if item["id"] == "quality.expert_delay")
+    cell = record["cells"][0]
+    # Two pairs with the same difference: an interval of no width.
+    shift = 0.0 if verdict == "SUPPORTED" else 0.5
+    runs = [f"{arm}-{seed}" for arm in ("arch2_4_combined", "arch2_4_sync") for seed in range(2)]
+    cell["evidence"]["observations"].update(
+        arch2_4_combined=[4.0 + shift, 4.1 + shift], arch2_4_sync=[4.0, 4.1], seed=[0, 1], runs=runs
+    )
+    for part in (cell, record):
+        part.update(verdict=verdict, value=math.exp(shift), low=math.exp(shift), high=math.exp(shift))
+    (tmp_path / "results.json").write_text(json.dumps(data))
+    found = check(tmp_path)
+    said = [item["problem"] for item in found["problems"] if item["check"] == "quality.expert_delay"]
+    assert f"verdict is {verdict}, the raw material gives INCONCLUSIVE" in said
+    assert any(text.startswith("low is ") and text.endswith("gives None") for text in said)
+    assert rows(found)["quality.expert_delay"]["verdict"] == "INCONCLUSIVE"
 
 
 def test_smoke_trains_a_few_steps_or_says_why_not(tmp_path: Path) -> None:

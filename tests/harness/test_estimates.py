@@ -10,14 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from harness.check_estimates import interval_of, two_sided
+from harness.check_estimates import incomplete, interval_of, two_sided
 from harness.errors import EvidenceError
 from harness.estimates import Estimate, estimate, t_interval, t_quantile
 from harness.evidence import Counted, Derived
 from harness.kinds import INCONCLUSIVE, REFUTED, SUPPORTED, Verdict
 from harness.reductions import Observation, Reduction
 from harness.registry import Cell, Check
-from harness.verdict import judge_check
+from harness.verdict import CheckResult, judge_check
 
 LOGS = st.floats(-5, 9, allow_nan=False)
 CONFIDENCES = st.sampled_from([0.5, 0.9, 0.95, 0.99, 1 - 0.05 / 7, 0.999])
@@ -44,7 +44,7 @@ def test_interval_is_that_of_scipy(values: list[float], confidence: float) -> No
 @settings(max_examples=40)
 @given(st.lists(st.tuples(LOGS, LOGS), max_size=10), st.integers(1, 7), st.booleans())
 def test_two_implementations_agree(pairs: list[tuple[float, float]], cells: int, paired: bool) -> None:
-    observations: dict[str, Observation] = {"a": [a for a, _ in pairs], "b": [b for _, b in pairs]}
+    observations = of_pairs(pairs)
     reduction = Reduction("exp_mean_difference", ("a", "b")) if paired else Reduction("exp_mean", ("a",))
     found = estimate(observations, reduction, 1.0 - 0.05 / cells)
     other = second(observations, reduction, 0.05 / cells)
@@ -54,6 +54,11 @@ def test_two_implementations_agree(pairs: list[tuple[float, float]], cells: int,
         assert one is None or two is None or math.isclose(one, two, rel_tol=1e-9, abs_tol=1e-300)
 
 
+def of_pairs(pairs: list[tuple[float, float]]) -> dict[str, Observation]:
+    names = [f"{arm}-{seed}" for arm in "ab" for seed in range(len(pairs))]
+    return {"a": [a for a, _ in pairs], "b": [b for _, b in pairs], "runs": names}
+
+
 def second(observations: dict[str, Observation], reduction: Reduction, alpha: float) -> Any:
     evidence = {"observations": observations, "reduction": reduction.to_json()}
     return interval_of(evidence, alpha)
@@ -61,7 +66,7 @@ def second(observations: dict[str, Observation], reduction: Reduction, alpha: fl
 
 @given(st.lists(st.tuples(LOGS, LOGS), min_size=2, max_size=8))
 def test_turning_a_ratio_round_inverts_its_interval(pairs: list[tuple[float, float]]) -> None:
-    observations: dict[str, Observation] = {"a": [a for a, _ in pairs], "b": [b for _, b in pairs]}
+    observations = of_pairs(pairs)
     one = estimate(observations, Reduction("exp_mean_difference", ("a", "b")), 0.95)
     other = estimate(observations, Reduction("exp_mean_difference", ("b", "a")), 0.95)
     assert one is not None and one.value is not None and one.low is not None and one.high is not None
@@ -86,7 +91,8 @@ def test_a_count_so_far_is_bounded_by_what_is_missing(
 ) -> None:
     observations: dict[str, Observation] = {"bad": outcomes, "planned": planned}
     reduction = Reduction("count_so_far", ("bad", "planned"))
-    assert estimate(observations, reduction, 0.95) == Estimate(*wanted, len(outcomes))
+    count = len(outcomes)
+    assert estimate(observations, reduction, 0.95) == Estimate(*wanted, count, count, planned)
     assert second(observations, reduction, 0.05) == wanted
 
 
@@ -119,37 +125,92 @@ def test_impossible_quantiles_are_refused(confidence: float, freedom: int) -> No
         t_quantile(confidence, freedom)
 
 
-def ratio(a: list[float], b: list[float], note: str = "") -> Derived:
-    return Derived("made up", {"a": a, "b": b}, Reduction("exp_mean_difference", ("a", "b")), {}, note=note)
+def ratio(a: list[float], b: list[float], note: str = "", unpaired: int = 0) -> Derived:
+    names = [f"{arm}-{seed}" for arm in "ab" for seed in range(len(a))]
+    runs = [*names, *(f"c-{seed}" for seed in range(unpaired))]
+    reduction = Reduction("exp_mean_difference", ("a", "b"))
+    return Derived("made up", {"a": a, "b": b, "runs": runs}, reduction, {}, note=note)
 
 
-def judged(found: Derived | Counted, target: tuple[float, float] | None) -> tuple[Verdict | None, str]:
-    cell = Cell("", "ratio", None, target)
+def judged(
+    found: Derived | Counted, target: tuple[float, float] | None, repetitions: int | None
+) -> tuple[Verdict | None, str]:
+    result = judge(found, target, repetitions)
+    return result.verdict, result.reason
+
+
+def judge(
+    found: Derived | Counted, target: tuple[float, float] | None, repetitions: int | None
+) -> CheckResult:
+    cell = Cell("", "ratio", None, target, repetitions)
     check = Check(
         "9.x", "8", "s", "p", None, "ratio", "m", "ratio", target, ("derived", "counted"), (), {"quick": 1.0},
         target is None, False, True, None, None, 0.03, (cell,),
     )  # fmt: skip
-    result = judge_check(check, {"": found})
-    return result.verdict, result.reason
+    return judge_check(check, {"": found})
 
 
 NEAR = ([4.001, 4.102, 4.199], [4.0, 4.1, 4.2])
 
 
+MARGIN = (1 / 1.01, 1.01)
+
+
 def test_verdicts_of_intervals() -> None:
-    margin = (1 / 1.01, 1.01)
-    assert judged(ratio(*NEAR), margin) == (SUPPORTED, "interval inside the target")
-    assert judged(ratio([5.0, 5.1, 5.2], [4.0, 4.1, 4.2]), margin)[0] == REFUTED
-    assert judged(ratio([4.1, 4.1], [4.0, 4.2]), margin)[0] == INCONCLUSIVE
-    one = judged(ratio([4.0], [4.0], "7 of 8 seeds are missing"), margin)
-    assert one == (INCONCLUSIVE, "repetitions: 1, an interval needs 2 (7 of 8 seeds are missing)")
-    assert judged(ratio([], []), margin)[0] == INCONCLUSIVE
-    assert judged(ratio(*NEAR, note="so far"), None) == (None, "recorded, no target (so far)")
+    assert judged(ratio(*NEAR), MARGIN, 6) == (SUPPORTED, "interval inside the target")
+    assert judged(ratio([5.0, 5.1, 5.2], [4.0, 4.1, 4.2]), MARGIN, 6)[0] == REFUTED
+    assert judged(ratio([4.1, 4.1], [4.0, 4.2]), MARGIN, 4)[0] == INCONCLUSIVE
+    # Runs without a partner, or that diverged, are there, too.
+    assert judged(ratio(*NEAR, unpaired=5), MARGIN, 11)[0] == SUPPORTED
+    one = judged(ratio([4.0], [4.0], "a note", unpaired=4), MARGIN, 6)
+    assert one == (INCONCLUSIVE, "repetitions: 1, an interval needs 2 (a note)")
+    assert judged(ratio(*NEAR, note="so far"), None, None) == (None, "recorded, no target (so far)")
+
+
+@pytest.mark.parametrize("repetitions", [5, 7, 16])
+def test_a_series_that_grows_is_not_judged(repetitions: int) -> None:
+    for found in (ratio(*NEAR), ratio([5.0, 5.1, 5.2], [4.0, 4.1, 4.2])):
+        result = judge(found, MARGIN, repetitions)
+        assert (result.verdict, result.reason) == (INCONCLUSIVE, f"6 of {repetitions} runs are there")
+        # No interval either: its confidence is that of the one look at the end.
+        assert result.headline.value == found.value
+        assert (result.headline.low, result.headline.high) == (None, None)
+        assert incomplete(found.to_json(), repetitions) == f"6 of {repetitions} runs"
+    assert judged(ratio([], []), MARGIN, repetitions) == (INCONCLUSIVE, f"0 of {repetitions} runs are there")
+
+
+def test_what_was_not_declared_is_not_judged() -> None:
+    assert judged(ratio(*NEAR), MARGIN, None) == (INCONCLUSIVE, "claims.toml declares no repetitions")
+    assert incomplete(ratio(*NEAR).to_json(), None) == "how many runs it takes was not declared"
+
+
+@pytest.mark.parametrize("runs", [None, "a-0", ["a-0", "a-1", "b-0"], ["a-0", "a-0", "b-0", "b-1"]])
+def test_each_value_has_a_run_of_its_own(runs: Observation | None) -> None:
+    observations: dict[str, Observation] = {"a": [1.0, 2.0], "b": [1.0, 2.0]}
+    if runs is not None:
+        observations["runs"] = runs
+    found = Derived("made up", observations, Reduction("exp_mean_difference", ("a", "b")))
+    with pytest.raises(EvidenceError, match="names of the runs of 4 values"):
+        estimate(observations, found.reduction, 0.95)
+    with pytest.raises((ValueError, LookupError)):
+        incomplete(found.to_json(), 4)
 
 
 @pytest.mark.parametrize(
     ("outcomes", "verdict"), [([0, 0], SUPPORTED), ([0], INCONCLUSIVE), ([1], REFUTED), ([], INCONCLUSIVE)]
 )
 def test_verdicts_of_counts_so_far(outcomes: list[int], verdict: Verdict) -> None:
-    found = Counted("made up", {"bad": outcomes, "planned": 2}, Reduction("count_so_far", ("bad", "planned")))
-    assert judged(found, (0, 0))[0] == verdict
+    # A run that diverged has diverged, however many follow: a count is judged by what it can still become.
+    assert judged(so_far(outcomes), (0, 0), 2)[0] == verdict
+    assert incomplete(so_far(outcomes).to_json(), 2) is None
+
+
+def test_a_count_plans_what_was_declared() -> None:
+    with pytest.raises(EvidenceError, match="planned: found 2, claims.toml declares 3"):
+        judged(so_far([0, 0]), (0, 0), 3)
+    with pytest.raises(ValueError, match="planned is 2, declared 3"):
+        incomplete(so_far([0, 0]).to_json(), 3)
+
+
+def so_far(outcomes: list[int]) -> Counted:
+    return Counted("made up", {"bad": outcomes, "planned": 2}, Reduction("count_so_far", ("bad", "planned")))

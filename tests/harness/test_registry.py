@@ -37,6 +37,20 @@ def test_cells_inherit_and_set_the_confidence() -> None:
     assert check.confidence == pytest.approx(1 - 0.05 / 3)
 
 
+def test_cells_inherit_and_set_their_repetitions() -> None:
+    text = TEXT.replace('id = "7.law"', 'id = "7.law"\nrepetitions = 6')
+    text = text.replace('label = "arch1"', 'label = "arch1"\nrepetitions = 11')
+    assert [cell.repetitions for cell in parse_registry(text).check("7.law").cells] == [6, 11, 6]
+    assert [cell.repetitions for cell in parse_registry(TEXT).check("7.law").cells] == [None] * 3
+
+
+@pytest.mark.parametrize("found", ["1", "true", "2.0", '"8"'])
+def test_repetitions_are_a_whole_number_that_gives_an_interval(found: str) -> None:
+    text = TEXT.replace('id = "7.law"', f'id = "7.law"\nrepetitions = {found}')
+    with pytest.raises(RegistryError, match=r"check\[7\.law\]\.repetitions: .*a whole number, at least 2"):
+        parse_registry(text)
+
+
 def test_budget_is_the_sum_over_the_profile() -> None:
     registry = parse_registry(TEXT)
     assert registry.budget_s("smoke") == 1 + 2 + 1 + 1 + 1
