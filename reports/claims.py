@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from harness.registry import Claim
 from harness.results import Results
 from reports import format as fmt
-from reports import history, kinds, meaning
+from reports import figures, history, kinds, meaning
 from reports.checks import badge, check_view, label
 from reports.model import BADGES, Badge, CheckView, ClaimView
 from reports.panels import bar_chart
@@ -60,5 +60,6 @@ def claim_view(results: Results, claim: Claim, raw: bool, earlier: Sequence[Resu
         per_token=meaning.per_token(results, claim.id),
         history=history.table(results, earlier, claim.id, chosen.id if chosen else None),
         chart=bar_chart(results, claim.id, declared),
+        figures=figures.of(results, claim.id),
         checks=checks,
     )

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from markupsafe import Markup
+
 from reports.charts import Axis, Bar, Mark, RoundsChart, Segment, Tick
 
 
@@ -56,6 +58,23 @@ class Table:
     title: str
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure with two axes, drawn twice.
+
+    alt: all that it shows, in words with figures. table: the data behind it. wide, narrow: inline SVG of
+    which the style sheet shows one.
+    """
+
+    id: str
+    title: str
+    caption: str
+    alt: str
+    table: Table
+    wide: Markup
+    narrow: Markup
 
 
 @dataclass(frozen=True)
@@ -277,6 +296,7 @@ class ClaimView:
     per_token: Table | None
     history: Table | None
     chart: BarChart | None
+    figures: tuple[Figure, ...]
     checks: tuple[CheckView, ...]
 
 

@@ -1,0 +1,27 @@
+"""Figures with two axes, drawn by matplotlib; charts that are rows beside text are the templates'.
+
+A figure is a module with one function `NAME(results) -> Figure | None`, None when the run has nothing to
+draw. It stands in FIGURES under the section of the page that it belongs to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from harness.results import Results
+from reports.figures.l1 import l1
+from reports.model import Figure
+
+Draw = Callable[[Results], Figure | None]
+
+FIGURES: Final[Mapping[str, tuple[Draw, ...]]] = {
+    "2": (l1,),
+}
+"""By claim id, or by a section of its own; in the order of the page."""
+
+
+def of(results: Results, section: str) -> tuple[Figure, ...]:
+    """The figures of a section that the run has something for."""
+    made = (draw(results) for draw in FIGURES.get(section, ()))
+    return tuple(figure for figure in made if figure is not None)
