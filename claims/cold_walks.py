@@ -17,7 +17,7 @@ from typing import Final, TypeVar
 from claims import walk_child
 from claims.layouts import COPY, LAYER, LAYOUTS, PARTS, PHASE, STAGED, Layouts, Walk
 from claims.run import SEED
-from claims.timing import Bench, progress_line
+from claims.timing import Bench
 from engine import probes
 from engine.enums import WalkWay
 from engine.errors import UnsupportedError
@@ -26,7 +26,7 @@ from harness.cachestate import CacheStateError, evict
 from harness.counters import process_io, run_delay_ns, waited_ns
 from harness.evidence import Kernel
 from harness.memory_limit import MemoryGroup, MemoryLimitError, memory_limit
-from harness.paired import Arm, run_pairs
+from harness.paired import Arm, Progress, run_pairs
 from harness.readahead import ReadAheadError, read_ahead
 from harness.reductions import Reduction
 from harness.rounds import Figure, Sample, Side, Timed, views
@@ -222,7 +222,11 @@ def fewer_bytes(
 
 
 def timed(
-    files: Layouts, condition: Condition, bench: Bench, check_id: str
+    files: Layouts,
+    condition: Condition,
+    bench: Bench,
+    check_id: str,
+    progress: Progress | None = None,
 ) -> dict[str, Timed | NotMeasurable]:
     """Bytes per second of either stage-major layout over layer-major, from the same rounds; the control arm
     is the fresh copy. Cells labelled with the layout.
@@ -240,7 +244,7 @@ def timed(
                 seed=SEED,
                 rounds=MIN_ROUNDS,
                 inputs=held.inputs(files, condition),
-                progress=progress_line(f"{check_id}, {condition.label}"),
+                progress=progress,
             )
     except _IMPOSSIBLE as error:
         return {label: NotMeasurable(str(error)) for label in labels.values()}

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import os
+import shlex
 import shutil
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -12,10 +15,13 @@ from typing import Any, NoReturn
 
 import pytest
 
+from claims.display import Display, LiveDisplay
+from claims.forecast import Forecast
 from claims.models import remove_cached
 from claims.own_file import UnfitError
 from claims.run import REGISTRY_PATH, ClaimsRun, Found, Settings, model_cache
 from claims.summary import table
+from claims.terminal import Block
 from claims.trained import TrainedModels, trained_models
 from engine.errors import CflowError
 from harness import load
@@ -91,13 +97,18 @@ def pytest_configure(config: pytest.Config) -> None:
         refuse("--strict and --record-only contradict each other")
     if config.getoption("resume") and config.getoption("out") is None:
         refuse("--resume needs --out DIR, the folder of the interrupted run")
-    if getattr(config.option, "numprocesses", None):
-        refuse("-n: timed checks cannot share the machine with one another; run without xdist")
+    refuse_xdist(config.option)
 
 
 def refuse(message: str) -> NoReturn:
     """Ends pytest with the exit code of a usage or environment error."""
     pytest.exit(f"cflow: {message}", returncode=USAGE_ERROR)
+
+
+def refuse_xdist(options: argparse.Namespace) -> None:
+    """Ends pytest when its options ask xdist for processes; -n 0, and its mere presence, are fine."""
+    if getattr(options, "numprocesses", None) or getattr(options, "tx", None):
+        refuse("-n, --tx: timed checks cannot share the machine with one another; run without xdist")
 
 
 def clean(out: Path | None) -> NoReturn:
@@ -165,8 +176,23 @@ def claims_run(request: pytest.FixtureRequest) -> ClaimsRun:
         run = ClaimsRun(settings)
     except (UnfitError, HarnessError, CflowError, OSError) as error:
         refuse(str(error))
+    run.display = _display(config, run, [_check_id(item) for item in request.session.items])
     config.stash[_RUN] = run
     return run
+
+
+def _display(config: pytest.Config, run: ClaimsRun, checks: Sequence[str]) -> Display:
+    """The live one where pytest reports to a terminal that can move its cursor, and -qq is not given."""
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is None or not reporter.isatty or config.option.verbose < -1:
+        return Display()
+    if os.environ.get("TERM", "dumb") in ("dumb", "unknown", ""):
+        return Display()
+    planned = {name: run.registry.check(name).budget_s.get(run.profile) for name in checks if name}
+    left = {name: s for name, s in planned.items() if s is not None and not run.recorder.done(name)}
+    writer = config.get_terminal_writer()
+    block = Block(lambda: sys.stdout, lambda: writer.width_of_current_line)
+    return LiveDisplay(block, run.registry, Forecast(left))
 
 
 @pytest.fixture(scope="session")
@@ -213,6 +239,18 @@ def judge(verdict: Verdict | None, reason: str, config: pytest.Config) -> None:
         pytest.skip(f"{verdict}: {reason}")
 
 
+def resuming(config: pytest.Config, out: Path) -> str:
+    """The command that goes on with a run: the same arguments, with its folder."""
+    words: list[str] = []
+    given = iter(map(str, config.invocation_params.args))
+    for word in given:
+        if word == "--out":
+            next(given, None)
+        elif word != "--resume" and not word.startswith("--out="):
+            words.append(word)
+    return shlex.join(["pytest", *words, "--resume", "--out", str(out)])
+
+
 def pytest_sessionfinish(session: pytest.Session) -> None:
     run = session.config.stash.get(_RUN, None)
     if run is None:
@@ -221,9 +259,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     cut_short = session.exitstatus == pytest.ExitCode.INTERRUPTED or session.shouldfail or session.shouldstop
     try:
         if cut_short:
-            ended.append(
-                f"not finished; go on with: pytest claims/ --resume --out {run.out} and the same options"
-            )
+            ended.append(f"not finished; go on with: {resuming(session.config, run.out)}")
         else:
             run.finish()
         ended.append(f"report: {render(run.out)}")

@@ -30,7 +30,7 @@ from claims.contest_vllm import Weights, exported, open_vllm
 from claims.lasting import LOGS, Lasting, Logs
 from claims.models import from_gguf
 from claims.run import SEED, ClaimsRun
-from claims.timing import open_bench, progress_line
+from claims.timing import open_bench
 from engine.enums import Isa
 from engine.errors import MemoryExhaustedError
 from engine.hf_forms import HfForm
@@ -182,7 +182,7 @@ class Contest:
                     "weights": "page cache through a shared mapping" if mapped else PAGES,
                     **told,
                 },
-                progress=progress_line(f"{check}, {' | '.join(group)}"),
+                progress=self._run.progress(),
             )
 
     def _open(self, group: Group, stack: ExitStack, told: dict[str, Scalar | bool | None]) -> Iterator[Arm]:

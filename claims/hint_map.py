@@ -9,11 +9,11 @@ from typing import Any, Final
 
 from claims.arms import fill_matrix, gemv_arm
 from claims.run import SEED
-from claims.timing import open_bench, progress_line
+from claims.timing import open_bench
 from engine.enums import Prefetch, Type
 from engine.kernels import Kernel, tiles_bytes
 from engine.probes import READ_STREAMS, Arena
-from harness.paired import alike, run_pairs
+from harness.paired import Progress, alike, run_pairs
 from harness.rounds import Figure, Side, Timed
 from harness.statistics import MIN_ROUNDS, sign_interval
 from harness.verdict import NotMeasurable
@@ -43,10 +43,10 @@ def arm_name(hint: Prefetch, distance_bytes: int) -> str:
 
 
 def map_cell(
-    label: str,
     kernel: Kernel,
     last_level_bytes: int,
     points: Sequence[tuple[Prefetch, int]],
+    progress: Progress | None = None,
     *,
     threads: int,
     huge: bool = True,
@@ -93,7 +93,7 @@ def map_cell(
                 "page_bytes": 2 << 20 if huge else 4096,
                 "read_streams": streams,
             },
-            progress=progress_line(f"6.map, {label}"),
+            progress=progress,
         )
 
 

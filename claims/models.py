@@ -39,7 +39,7 @@ _CACHED_NAME: Final = re.compile(r"\.?.+-[0-9a-f]{12}\.(cflow|vflow|gguf)(\.\d+\
 
 
 def written_line(what: str) -> Callable[[int, int], None] | None:
-    """Bytes that are written, on one line of a terminal; None elsewhere."""
+    """Bytes that are written, on one line of a terminal, which is empty again at the end; None elsewhere."""
     if not sys.stderr.isatty():
         return None
     shown = -1
@@ -49,8 +49,8 @@ def written_line(what: str) -> Callable[[int, int], None] | None:
         percent = 100 * done // max(total, 1)
         if percent != shown:
             shown = percent
-            end = "\n" if done >= total else ""
-            sys.stderr.write(f"\rwriting {what}: {done / 1e9:.1f} of {total / 1e9:.1f} GB \x1b[K{end}")
+            said = f"writing {what}: {done / 1e9:.1f} of {total / 1e9:.1f} GB " if done < total else ""
+            sys.stderr.write(f"\r{said}\x1b[K")
             sys.stderr.flush()
 
     return show

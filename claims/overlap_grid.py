@@ -27,7 +27,7 @@ from claims.overlap import (
 from claims.overlap_model import pipeline
 from claims.overlap_shapes import CONTEXT, LAYERS, SMALL, SMALL_WIDTH, WIDTHS, Shape, named, nearest
 from claims.run import SEED, ClaimsRun
-from claims.timing import Bench, open_bench, progress_line
+from claims.timing import Bench, open_bench
 from engine.enums import Isa, Option, Reader
 from engine.model import Model
 from engine.session import OptionValue, Piece, Session
@@ -199,7 +199,7 @@ class Grid:
             seed=SEED,
             rounds=MIN_ROUNDS,
             inputs=inputs(staging, course, cell.rate),
-            progress=progress_line(f"{check}, {cell.label}"),
+            progress=self._run.progress(cell.label),
         )
 
     def _model(self, shape: Shape, width: int) -> Path:

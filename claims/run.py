@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from baselines.install import LLAMACPP, installed
+from claims.display import Display
 from claims.own_file import UnfitError, check_own, check_own_folder
 from engine.enums import Isa
 from engine.errors import CflowError
@@ -23,6 +24,7 @@ from harness import cachegrind
 from harness.evidence import Evidence
 from harness.kinds import Verdict
 from harness.machine import machine_state
+from harness.paired import Progress
 from harness.profiles import fit
 from harness.registry import Check, Registry, load_registry
 from harness.results import Recorder, RunInfo
@@ -70,10 +72,14 @@ def model_cache(out: Path | None) -> Path:
 
 
 class ClaimsRun:
-    """An open run. Raises UnfitError, ResultsError or RegistryError when it cannot start."""
+    """An open run. Raises UnfitError, ResultsError or RegistryError when it cannot start.
+
+    display: shows what is measured; the default shows nothing, and may be replaced before the first check.
+    """
 
     def __init__(self, settings: Settings) -> None:
         self.registry: Registry = load_registry(REGISTRY_PATH)
+        self.display = Display()
         self.profile = settings.profile
         self.out = settings.out if settings.out is not None else new_run_folder()
         self.threads = settings.threads if settings.threads is not None else threads_default()
@@ -121,6 +127,10 @@ class ClaimsRun:
         """What repeats one check alone."""
         return f"pytest claims/ --profile {self.profile} --threads {self.threads} --only {check_id}"
 
+    def progress(self, label: str = "") -> Progress | None:
+        """What shows the rounds of a paired run of the check that is being measured; label: of its cell."""
+        return self.display.rounds(label)
+
     def measure(
         self, check_id: str, produce: Callable[[], Found], limits: Sequence[str] = ()
     ) -> tuple[Verdict | None, str]:
@@ -132,11 +142,16 @@ class ClaimsRun:
         if self.recorder.done(check_id):
             return self.recorder.verdict(check_id)
         started_ns = time.monotonic_ns()
-        unmet = self._unmet(check)
-        found = produce() if unmet is None else NotMeasurable(unmet)
-        judged = self.recorder.add(
-            check_id, found, started_ns=started_ns, command=self.command(check_id), limits=limits
-        )
+        judged: tuple[Verdict | None, str] = None, ""
+        self.display.begin(check)
+        try:
+            unmet = self._unmet(check)
+            found = produce() if unmet is None else NotMeasurable(unmet)
+            judged = self.recorder.add(
+                check_id, found, started_ns=started_ns, command=self.command(check_id), limits=limits
+            )
+        finally:
+            self.display.end(judged[0])
         cells = found.values() if isinstance(found, Mapping) else [found]
         if any(isinstance(cell, Timed) and cell.interrupted for cell in cells):
             raise KeyboardInterrupt

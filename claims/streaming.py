@@ -10,13 +10,13 @@ from claims.arms import stored_arm
 from claims.layouts import COPY, IDS, LAYER, STAGED, Layouts
 from claims.overlap import refused
 from claims.run import SEED
-from claims.timing import Bench, progress_line
+from claims.timing import Bench
 from engine.enums import Option, Reader, ReadPath
 from engine.errors import CflowError
 from engine.model import Model
 from engine.probes import MIB
 from engine.session import Session
-from harness.paired import Arm, alike, run_pairs
+from harness.paired import Arm, Progress, alike, run_pairs
 from harness.rounds import Figure, Side, Timed, views
 from harness.statistics import MIN_ROUNDS
 from harness.verdict import NotMeasurable
@@ -43,7 +43,9 @@ def _arm(layout: str, session: Session) -> Arm:
     return stored_arm(layout, session, IDS[-1] % session.model.vocab, TOKENS, description)
 
 
-def streamed(files: Layouts, bench: Bench, threads: int, check_id: str) -> dict[str, Timed | NotMeasurable]:
+def streamed(
+    files: Layouts, bench: Bench, threads: int, check_id: str, progress: Progress | None = None
+) -> dict[str, Timed | NotMeasurable]:
     """Tokens per second of either stage-major layout over layer-major, from the same rounds.
 
     Cells labelled with the layout. The control arm is the fresh copy.
@@ -79,7 +81,7 @@ def streamed(files: Layouts, bench: Bench, threads: int, check_id: str) -> dict[
                     "read_path": ReadPath(one.option(Option.READ_PATH)).name.lower(),
                     "request_bytes": one.option(Option.READ_BYTES),
                 },
-                progress=progress_line(check_id),
+                progress=progress,
             )
     except CflowError as error:
         return dict.fromkeys(STAGED, NotMeasurable(str(error)))

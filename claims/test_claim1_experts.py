@@ -27,7 +27,7 @@ from claims.experts import (
 )
 from claims.models import schedule_session, synthetic
 from claims.run import SEED, ClaimsRun
-from claims.timing import open_bench, progress_line, timed_cells
+from claims.timing import open_bench, timed_cells
 from engine.enums import Advice, Stream
 from engine.errors import FileError
 from engine.geometry import Geometry
@@ -239,7 +239,7 @@ def test_time(measure: Measure, claims_run: ClaimsRun) -> None:
                     "E / k": geometry.experts / geometry.experts_per_token,
                     "weights": "page cache through a shared mapping",
                 },
-                progress=progress_line(f"1.time, {label}"),
+                progress=claims_run.progress(label),
             )
 
     measure(

@@ -15,7 +15,7 @@ from claims.l1 import METHOD, Product, as_wide_as_the_matrix, kernel_of, ratio
 from claims.models import synthetic
 from claims.recorded import TOKENS, WIDE_DOWN, recorded_pieces
 from claims.run import SEED, ClaimsRun, Found
-from claims.timing import Bench, open_bench, progress_line, thread_cells, timed_cells
+from claims.timing import Bench, open_bench, thread_cells, timed_cells
 from engine.enums import Isa, PieceKind, Type
 from engine.kernels import gemv, isa_default, tiles_bytes, unpack_tiles
 from engine.probes import Arena
@@ -338,7 +338,7 @@ def test_time(measure: Measure, claims_run: ClaimsRun) -> None:
                     "threads": bench.pool.threads,
                     "relative difference of the products": difference,
                 },
-                progress=progress_line(f"2.time, {label}"),
+                progress=claims_run.progress(label),
             )
 
     def with_bench(label: str, place: str, threads: int) -> Timed | NotMeasurable:

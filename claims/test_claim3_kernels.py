@@ -18,7 +18,6 @@ from claims.timing import (
     digest,
     longest_wait_ns,
     open_bench,
-    progress_line,
     thread_cells,
     timed_cells,
 )
@@ -30,7 +29,7 @@ from engine.session import Session
 from engine.tokenizer import Tokenizer
 from harness.evidence import Counted, Evidence
 from harness.machine import last_level_cache_bytes
-from harness.paired import Arm, run_pairs
+from harness.paired import Arm, Progress, run_pairs
 from harness.reductions import Reduction
 from harness.rounds import Figure, Sample, Side, Timed
 from harness.verdict import NotMeasurable
@@ -139,7 +138,7 @@ def test_tokens(measure: Measure, claims_run: ClaimsRun) -> None:
 
 
 @pytest.mark.check("3.speed")
-def test_speed(measure: Measure) -> None:
+def test_speed(measure: Measure, claims_run: ClaimsRun) -> None:
     rows, columns = 256, 1024  # 147 KB: inside any L2, outside L1
 
     def produce() -> Found:
@@ -162,7 +161,7 @@ def test_speed(measure: Measure) -> None:
                     "matrix": f"{rows} x {columns}",
                     "threads": 1,
                 },
-                progress=progress_line("3.speed"),
+                progress=claims_run.progress(),
             )
 
     measure(produce)
@@ -190,7 +189,7 @@ def test_roof(measure: Measure, claims_run: ClaimsRun) -> None:
                 seed=SEED,
                 roof=bench.roof(),
                 inputs={"kernel": kernel.name, "matrix": f"8192 x {columns}", "threads": threads},
-                progress=progress_line(f"3.roof, {label}"),
+                progress=claims_run.progress(label),
             )
 
     measure(
@@ -205,7 +204,7 @@ def test_roof(measure: Measure, claims_run: ClaimsRun) -> None:
 def test_regime(measure: Measure, claims_run: ClaimsRun) -> None:
     def produce() -> Found:
         with open_bench(claims_run.threads) as bench:
-            return regime(bench)
+            return regime(bench, claims_run.progress())
 
     measure(
         produce,
@@ -216,7 +215,7 @@ def test_regime(measure: Measure, claims_run: ClaimsRun) -> None:
     )
 
 
-def regime(bench: Bench) -> Timed:
+def regime(bench: Bench, progress: Progress | None = None) -> Timed:
     """FLOP/s over bytes/s of the same workers."""
     pool, arena, isa = bench.pool, bench.arena, isa_default()
     iterations = calibrated(lambda count: pool.flops(isa, count)[1], 20_000_000)
@@ -252,7 +251,7 @@ def regime(bench: Bench) -> Timed:
         seed=SEED,
         roof=roof,
         inputs={"isa": isa.name.lower(), "threads": pool.threads},
-        progress=progress_line("0.regime"),
+        progress=progress,
     )
 
 

@@ -14,7 +14,7 @@ from claims.conftest import Measure
 from claims.models import synthetic
 from claims.recorded import EQUAL_PARTS, GROUPED_QUERIES, TOKENS, recorded_pieces, shared_loads
 from claims.run import SEED, ClaimsRun, Found
-from claims.timing import digest, open_bench, progress_line, thread_cells, timed_cells
+from claims.timing import digest, open_bench, thread_cells, timed_cells
 from engine.enums import Isa, PieceKind
 from engine.geometry import Geometry
 from engine.kernels import isa_default, isa_supported
@@ -206,7 +206,7 @@ def test_time(measure: Measure, claims_run: ClaimsRun) -> None:
                 seed=SEED,
                 roof=bench.roof(),
                 inputs={"model": name, "tokens": tokens, "threads": threads},
-                progress=progress_line(f"4.time, {label}"),
+                progress=claims_run.progress(label),
             )
 
     measure(

@@ -24,7 +24,7 @@ from claims.file_order import (
 )
 from claims.models import smollm2, synthetic
 from claims.run import SEED, ClaimsRun
-from claims.timing import open_bench, progress_line, timed_cells
+from claims.timing import open_bench, timed_cells
 from engine.enums import Order
 from engine.errors import FileError
 from engine.geometry import Geometry
@@ -285,7 +285,7 @@ def test_stream_time(measure: Measure, claims_run: ClaimsRun) -> None:
                     seed=SEED,
                     rounds=MIN_ROUNDS,
                     inputs={"model": STREAMED, "read_ahead_kb": holds, "threads": 1},
-                    progress=progress_line(f"5.stream_time, {label}"),
+                    progress=claims_run.progress(label),
                 )
         except (CacheStateError, ReadAheadError) as error:
             return NotMeasurable(str(error))

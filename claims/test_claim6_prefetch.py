@@ -26,7 +26,7 @@ from claims.kernel_cases import best_q8_kernel
 from claims.models import synthetic
 from claims.overlap import refused
 from claims.run import SEED, ClaimsRun, Found
-from claims.timing import open_bench, progress_line, thread_cells, timed_cells
+from claims.timing import open_bench, thread_cells, timed_cells
 from engine.enums import Advice, Ahead
 from engine.geometry import Geometry
 from engine.kernels import isa_default
@@ -209,7 +209,7 @@ def test_time_of_direct_reads(measure: Measure, claims_run: ClaimsRun) -> None:
                     "tier": f"emulated, {TIER_BYTES_PER_S} bytes/s",
                     "tokens": SHORT_TOKENS,
                 },
-                progress=progress_line("6.time"),
+                progress=claims_run.progress(),
             )
 
     measure(
@@ -240,7 +240,7 @@ def test_time_over_a_cold_mapping(measure: Measure, claims_run: ClaimsRun) -> No
                     seed=SEED,
                     rounds=rounds,
                     inputs={"model": COMBINED, "bytes": size, "block_bytes": block, "advice": advice.name},
-                    progress=progress_line(f"6.time_mapping, {label}"),
+                    progress=claims_run.progress(label),
                 )
         except CacheStateError as error:
             return NotMeasurable(str(error))
@@ -311,7 +311,7 @@ def test_time_of_walking_the_experts(measure: Measure, claims_run: ClaimsRun) ->
                     "bank_over_active": bank / active,
                     "hints_per_token": on.counters()["hints"] / tokens,
                 },
-                progress=progress_line(f"6.expert_walk, {which}, {stride} B"),
+                progress=claims_run.progress(f"{which}, every {stride} B"),
             )
 
     measure(
@@ -340,7 +340,7 @@ def test_map(measure: Measure, claims_run: ClaimsRun) -> None:
     kernel, cache = best_q8_kernel(isa_default()), last_level_cache_bytes()
     measure(
         lambda: timed_cells(
-            (label, partial(map_cell, label, kernel, cache, FEW, threads=threads))
+            (label, partial(map_cell, kernel, cache, FEW, claims_run.progress(label), threads=threads))
             for label, threads in thread_cells(claims_run.threads)
         ),
         limits=MAP_LIMITS,
@@ -350,15 +350,18 @@ def test_map(measure: Measure, claims_run: ClaimsRun) -> None:
 @pytest.mark.check("6.map_large")
 def test_large_map(measure: Measure, claims_run: ClaimsRun) -> None:
     kernel, cache = best_q8_kernel(isa_default()), last_level_cache_bytes()
+
+    def cell(label: str, threads: int, huge: bool, streams: int) -> Timed | NotMeasurable:
+        progress = claims_run.progress(label)
+        return map_cell(kernel, cache, MANY, progress, threads=threads, huge=huge, streams=streams)
+
     measure(
         lambda: timed_cells(
-            (
-                f"{label}, {pages} pages, {streams} stream{'s' if streams > 1 else ''}",
-                partial(map_cell, label, kernel, cache, MANY, threads=threads, huge=huge, streams=streams),
-            )
-            for label, threads in thread_cells(claims_run.threads)
+            (label, partial(cell, label, threads, huge, streams))
+            for name, threads in thread_cells(claims_run.threads)
             for pages, huge in (("2 MiB", True), ("4 KiB", False))
             for streams in (1, 4)
+            for label in (f"{name}, {pages} pages, {streams} stream{'s' if streams > 1 else ''}",)
         ),
         limits=MAP_LIMITS,
     )

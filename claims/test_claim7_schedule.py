@@ -22,7 +22,7 @@ from claims.critical_path import (
 )
 from claims.models import schedule_session, synthetic, undelayed
 from claims.run import SEED, ClaimsRun, Found
-from claims.timing import open_bench, progress_line, thread_cells, timed_cells
+from claims.timing import open_bench, thread_cells, timed_cells
 from engine.enums import Type
 from engine.geometry import Geometry
 from engine.model import Model
@@ -252,7 +252,7 @@ def test_time(measure: Measure, claims_run: ClaimsRun) -> None:
                     "phases at (1, 2)": delayed.phase_count,
                     "weights": "page cache through a shared mapping",
                 },
-                progress=progress_line(f"7.time, {label}"),
+                progress=claims_run.progress(label),
             )
 
     measure(

@@ -13,7 +13,7 @@ from claims.overlap import follow, routed_bytes
 from claims.overlap_shapes import SMALL
 from claims.overlap_ways import WAYS, Way, cold_session, way_arm
 from claims.run import SEED, ClaimsRun
-from claims.timing import open_bench, progress_line
+from claims.timing import open_bench
 from harness.cachestate import CacheStateError
 from harness.evidence import Evidence, Kernel
 from harness.paired import alike, run_pairs
@@ -73,7 +73,7 @@ def test_ways(measure: Measure, claims_run: ClaimsRun) -> None:
                     seed=SEED,
                     rounds=MIN_ROUNDS,
                     inputs={"tokens": WAYS_TOKENS, "threads": threads, "model": path.stem},
-                    progress=progress_line("7.ways"),
+                    progress=claims_run.progress(),
                 )
         except CacheStateError as error:
             return NotMeasurable(str(error))

@@ -20,6 +20,7 @@ from engine.errors import FileError, UnsupportedError
 from engine.geometry import Geometry
 from harness.evidence import Counted, Evidence, Kernel
 from harness.reductions import Reduction
+from harness.rounds import Timed
 from harness.verdict import NotMeasurable
 
 SMALL, LARGER = "64 MB", "larger file"
@@ -162,30 +163,38 @@ TIME_LIMITS = (
 )
 
 
-def _timed(measure: Measure, files: Files, check_id: str, size: str, conditions: Sequence[Condition]) -> None:
+def _timed(
+    measure: Measure,
+    run: ClaimsRun,
+    files: Files,
+    check_id: str,
+    size: str,
+    conditions: Sequence[Condition],
+) -> None:
     def produce() -> Cells:
+        def one(found: Layouts, each: Condition) -> dict[str, Timed | NotMeasurable]:
+            return timed(found, each, bench, check_id, run.progress(each.label))
+
         with open_bench(1) as bench:
-            return all_conditions(
-                files, size, conditions, STAGED, lambda found, each: timed(found, each, bench, check_id)
-            )
+            return all_conditions(files, size, conditions, STAGED, one)
 
     measure(produce, limits=TIME_LIMITS)
 
 
 @pytest.mark.check("8.time")
-def test_time(measure: Measure, files: Files) -> None:
-    _timed(measure, files, "8.time", LARGER, FIRST_TIMED)
+def test_time(measure: Measure, claims_run: ClaimsRun, files: Files) -> None:
+    _timed(measure, claims_run, files, "8.time", LARGER, FIRST_TIMED)
 
 
 @pytest.mark.check("8.time_64mb")
-def test_time_of_the_small_file(measure: Measure, files: Files) -> None:
-    _timed(measure, files, "8.time_64mb", SMALL, FIRST_TIMED)
+def test_time_of_the_small_file(measure: Measure, claims_run: ClaimsRun, files: Files) -> None:
+    _timed(measure, claims_run, files, "8.time_64mb", SMALL, FIRST_TIMED)
 
 
 @pytest.mark.check("8.time_grid")
-def test_time_of_the_rest_of_the_grid(measure: Measure, files: Files) -> None:
+def test_time_of_the_rest_of_the_grid(measure: Measure, claims_run: ClaimsRun, files: Files) -> None:
     rest = [condition for condition in GRID if condition not in FIRST_TIMED]
-    _timed(measure, files, "8.time_grid", SMALL, rest)
+    _timed(measure, claims_run, files, "8.time_grid", SMALL, rest)
 
 
 @pytest.mark.check("8.streaming")
@@ -195,7 +204,7 @@ def test_streaming(measure: Measure, claims_run: ClaimsRun, files: Files) -> Non
         if isinstance(found, NotMeasurable):
             return dict.fromkeys(STAGED, found)
         with open_bench(claims_run.threads) as bench:
-            return streamed(found, bench, claims_run.threads, "8.streaming")
+            return streamed(found, bench, claims_run.threads, "8.streaming", claims_run.progress())
 
     measure(
         produce,

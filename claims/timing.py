@@ -100,12 +100,15 @@ def timed_cells(
 
 
 def progress_line(what: str) -> Progress | None:
-    """Rounds on one line of a terminal; nothing elsewhere."""
+    """Rounds on one line of a terminal; nothing elsewhere. `pytest claims/` has a display of its own."""
     if not sys.stderr.isatty():
         return None
     started = time.monotonic()
 
-    def show(done: int, planned: int, valid: int) -> None:
+    def show(timed: Timed, planned: int) -> None:
+        done, valid = len(timed.rounds), sum(not one.void for one in timed.rounds)
+        if done == 0:
+            return
         left_s = (time.monotonic() - started) / done * (planned - done)
         end = "\n" if done == planned else ""
         sys.stderr.write(

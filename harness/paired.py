@@ -62,8 +62,10 @@ class Probes:
     clock_ns: Callable[[], int] = time.monotonic_ns
 
 
-Progress = Callable[[int, int, int], None]
-"""Called after every round with rounds run, rounds planned and rounds valid so far."""
+Progress = Callable[[Timed, int], None]
+"""Called before the first run of an arm and after every round, never within one, with the rounds so far and
+how many are planned. What it sees does not change how many are run: that follows from void rounds alone.
+"""
 
 
 def balanced_block(count: int, rng: random.Random) -> list[tuple[int, ...]]:
@@ -113,7 +115,7 @@ def run_pairs(
         warmups: runs of every arm before the first round, not recorded.
         roof: read-only bandwidth with the same threads, when a figure or the limit on shares needs it.
         inputs: what was fixed: model, threads, options.
-        progress: called after every round.
+        progress: told between rounds how far the run is.
 
     Raises:
         EvidenceError: names of arms are not distinct, or the figure or control names an arm that does not
@@ -144,7 +146,14 @@ def run_pairs(
     limit = planned + math.ceil(planned / 2 / block) * block
     done: list[Round] = []
     interrupted = False
+
+    def so_far() -> Timed:
+        marked = mark_voids(infos, done)
+        return Timed(figure, seed, rounds, interrupted, infos, marked, roof, dict(inputs or {}))
+
     try:
+        if progress is not None:
+            progress(so_far(), planned)
         for _ in range(warmups):
             for arm in everyone:
                 arm.run()
@@ -152,10 +161,10 @@ def run_pairs(
             for order in balanced_block(len(everyone), rng):
                 done.append(_one_round(len(done), [everyone[index] for index in order], probes))
                 if progress is not None:
-                    progress(len(done), max(planned, len(done)), _valid(infos, done))
+                    progress(so_far(), max(planned, len(done)))
     except KeyboardInterrupt:
         interrupted = True
-    return Timed(figure, seed, rounds, interrupted, infos, mark_voids(infos, done), roof, dict(inputs or {}))
+    return so_far()
 
 
 def _valid(arms: Sequence[ArmInfo], rounds: Sequence[Round]) -> int:

@@ -53,6 +53,9 @@ class Run:
         self.cache = folder / "models"
         self.out = folder / "run"
 
+    def progress(self, label: str = "") -> None:
+        """Nothing is shown."""
+
 
 class Fake(FakeLlamaCpp):
     """Dies in the turns that a test says, counted over all of its processes."""

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import argparse
+import contextlib
 import json
 import os
+import pty
+import re
 import shutil
 import signal
 import subprocess
+import termios
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 import harness
+from claims.conftest import refuse_xdist, resuming
 from claims.run import REGISTRY_PATH, new_run_folder
 from harness.check import check
 from harness.profiles import PROFILES
@@ -99,6 +107,52 @@ def test_ctrl_c_keeps_what_was_measured_and_resume_goes_on(tmp_path: Path) -> No
     assert {record["id"] for record in resumed["checks"]} == {"7.law", "3.speed"}
     assert measured <= {"7.law", "3.speed"}
     assert check(out)["problems"] == []
+
+
+def test_on_a_terminal_the_display_comes_and_goes(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    main, terminal = pty.openpty()
+    termios.tcsetwinsize(terminal, (40, 120))
+    process = subprocess.Popen(
+        command("--out", str(out), "--only", "7.law"),
+        cwd=ROOT,
+        env={**environment(), "TERM": "xterm", "COLUMNS": "120"},
+        stdin=subprocess.DEVNULL,
+        stdout=terminal,
+        stderr=terminal,
+    )
+    os.close(terminal)
+    printed = b""
+    with contextlib.suppress(OSError):  # the terminal is closed when the process has ended
+        while chunk := os.read(main, 65536):
+            printed += chunk
+    os.close(main)
+    assert process.wait(timeout=120) == 0
+    assert b"\x1b[?25" not in printed  # a killed run leaves a terminal that works: the cursor is never hidden
+    text = re.sub(r"\x1b\[[\d;]*m", "", printed.decode())
+    begun = text.index("claim 7, Delay-aware schedule: ")
+    assert "(1 of 1), about " in text[begun:]
+    assert text.index("\x1b[J", begun) < text.index("report: ")
+
+
+def test_the_command_that_goes_on_names_its_folder_once() -> None:
+    given = ["claims/", "--profile", "smoke", "--out=a", "-x", "--out", "b c", "--resume", "-k", "law"]
+    config = SimpleNamespace(invocation_params=SimpleNamespace(args=given))
+    assert resuming(cast(pytest.Config, config), Path("b c")) == (
+        "pytest claims/ --profile smoke -x -k law --resume --out 'b c'"
+    )
+
+
+@pytest.mark.parametrize("options", [{"numprocesses": 2}, {"numprocesses": "auto"}, {"tx": ["2*popen"]}])
+def test_xdist_is_refused_with_the_reason(options: dict[str, object]) -> None:
+    with pytest.raises(pytest.exit.Exception, match="cannot share the machine") as refused:
+        refuse_xdist(argparse.Namespace(**options))
+    assert refused.value.returncode == 2
+
+
+@pytest.mark.parametrize("options", [{}, {"numprocesses": 0, "tx": []}, {"numprocesses": None}])
+def test_xdist_that_is_installed_or_switched_off_is_no_matter(options: dict[str, object]) -> None:
+    refuse_xdist(argparse.Namespace(**options))
 
 
 def test_more_threads_than_cpus_are_cut_with_a_warning(tmp_path: Path) -> None:

@@ -177,9 +177,13 @@ def test_interruption_during_warmup_keeps_nothing_and_is_marked() -> None:
     assert timed.interrupted and timed.rounds == ()
 
 
-def test_progress_tells_rounds_run_planned_and_valid() -> None:
+def test_progress_tells_the_rounds_so_far_and_how_many_are_planned() -> None:
     machine = FakeMachine(1, {0: "steal"})
     seen: list[tuple[int, int, int]] = []
+
+    def note(timed: Timed, planned: int) -> None:
+        seen.append((len(timed.rounds), planned, sum(not one.void for one in timed.rounds)))
+
     arms = [machine.arm("old", 50e6), machine.arm("new", 40e6)]
     run_pairs(
         arms,
@@ -188,11 +192,47 @@ def test_progress_tells_rounds_run_planned_and_valid() -> None:
         control_of="old",
         seed=1,
         rounds=12,
-        progress=lambda done, planned, valid: seen.append((done, planned, valid)),
+        progress=note,
     )
-    assert seen[0] == (1, 12, 0)
-    assert seen[11] == (12, 12, 11)
+    assert seen[:2] == [(0, 12, 0), (1, 12, 0)]
+    assert seen[12] == (12, 12, 11)
     assert seen[-1] == (18, 18, 17)
+
+
+def test_progress_is_told_outside_of_rounds_and_changes_nothing() -> None:
+    machine = FakeMachine(3)
+    arms = [machine.arm("old", 50e6), machine.arm("new", 40e6)]
+    told: list[int] = []
+
+    def slow(timed: Timed, planned: int) -> None:
+        told.append(machine.now_ns)
+        machine.now_ns += 5_000_000
+
+    timed = run_pairs(
+        arms,
+        FIGURE,
+        machine.probes(),
+        control_of="old",
+        seed=1,
+        rounds=12,
+        progress=slow,
+    )
+    assert len(told) == len(timed.rounds) + 1
+    for one in timed.rounds:
+        assert not any(one.start_ns <= at_ns < one.end_ns for at_ns in told)
+    again = FakeMachine(3)
+    quiet = run_pairs(
+        [again.arm("old", 50e6), again.arm("new", 40e6)],
+        FIGURE,
+        again.probes(),
+        control_of="old",
+        seed=1,
+        rounds=12,
+    )
+    for with_it, without in zip(timed.rounds, quiet.rounds, strict=True):
+        assert with_it.order == without.order and with_it.end_ns - with_it.start_ns < 200_000_000
+        for name in with_it.order:
+            assert with_it.samples[name].sample == without.samples[name].sample
 
 
 def test_the_workers_delay_goes_before_that_of_the_calling_thread() -> None:
