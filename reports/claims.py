@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from harness.registry import Claim
 from harness.results import Results
-from reports import format as fmt
 from reports import figures, history, kinds, meaning
+from reports import format as fmt
 from reports.checks import badge, check_view, label
 from reports.model import BADGES, Badge, CheckView, ClaimView
 from reports.panels import bar_chart
