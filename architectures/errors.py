@@ -6,6 +6,7 @@
     +-- TorchMissingError        PyTorch is not installed
     +-- DataError                text, tokens or a package of text that cannot be used; names the file
     +-- CheckpointError          a checkpoint or model folder is incomplete, damaged, or of another run
+    |   +-- BusyError            another process trains in the folder
     +-- DivergedError            the loss is not finite; names the step and the checkpoint that was kept
 """
 
@@ -26,6 +27,10 @@ class DataError(ArchitectureError):
 
 class CheckpointError(ArchitectureError):
     """A checkpoint or model folder is incomplete, damaged, or of another run."""
+
+
+class BusyError(CheckpointError):
+    """Another process trains in the folder."""
 
 
 class DivergedError(ArchitectureError):

@@ -1,20 +1,20 @@
 """The runs behind the comparison of the architectures' quality: `python -m architectures.quality --help`.
 
 Every arm trains with the same seeds on the same data in the same order. Seed by seed over all arms, so that a
-series that ends early is still a paired comparison. It goes on where it stopped. `quality.json` in the folder
-holds what was measured so far (see `quality_file.py`); the trained models are in `runs/`.
+series that ends early still has pairs. It goes on where it stopped, and several may work on one folder: each
+leaves the runs that another trains to it. `quality.json` in the folder holds what was measured so far (see
+`quality_file.py`); the trained models are in `runs/`.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from architectures.arguments import Options
-from architectures.errors import DivergedError
 from architectures.metrics import Progress
 from architectures.prepared import Prepared, open_prepared
 from architectures.pytorch import require_torch
@@ -23,11 +23,12 @@ from architectures.quality_file import (
     Run,
     Settings,
     collect,
-    run_folder,
+    is_complete,
     settings_of,
-    summary,
+    with_samples,
     write_summary,
 )
+from architectures.quality_jobs import Series, Work, make_runs, train_run
 from engine.errors import CflowError
 
 #: Seeds per arm, 0 and up: as many as the comparison that each of them decides needs.
@@ -54,32 +55,30 @@ def series() -> list[Run]:
     ]
 
 
-def measure(out: Path, data: Prepared, settings: Settings) -> dict[str, Any]:
+def measure(
+    out: Path, data: Prepared, settings: Settings, jobs: int = 1, work: Work = train_run
+) -> dict[str, Any]:
     """Makes the runs that are missing in `out`; the content of quality.json, which is written after each.
 
-    One thread: the sums of several would be added in another order on a machine with other cores. A run whose
-    loss is not finite is recorded as diverged. Raises CheckpointError when `out` holds a series with other
-    arguments.
+    jobs: runs that are made at once; what they give does not depend on it. work: makes one of them. A run
+    whose loss is not finite is recorded as diverged. Raises CheckpointError when `out` holds a series with
+    other arguments, ArchitectureError naming a run that failed.
     """
-    from architectures.processes import Processes
-    from architectures.trainer import train
-
-    diverged: dict[Run, str] = {}
-    made: list[Run] = []
-    found: dict[str, Any] = {}
-    for run in series():
-        options = Options(run_folder(out, run), resume=True, threads=1)
-        try:
-            train(settings.arguments(run), options, data, Processes(0, 1), _reporter(run))
-        except DivergedError as error:
-            diverged[run] = str(error)
-        made.append(run)
-        found = summary(out, data, settings, made, diverged)
-        write_summary(out / SUMMARY_NAME, found)
+    runs, diverged = series(), dict[Run, str]()
+    missing = [run for run in runs if not is_complete(out, run)]
+    if len(missing) < len(runs):
+        write_summary(out / SUMMARY_NAME, collect(out, data, settings, runs, diverged))
+    with closing(make_runs(Series(out, data.folder, settings), missing, jobs, _report, work)) as made:
+        for ended in made:
+            if ended.error is not None:
+                diverged[ended.run] = str(ended.error)
+            write_summary(out / SUMMARY_NAME, collect(out, data, settings, runs, diverged))
+    found = with_samples(out, data, collect(out, data, settings, runs, diverged))
+    write_summary(out / SUMMARY_NAME, found)
     return found
 
 
-def train_series(out: Path, sources: Sequence[str], settings: Settings) -> dict[str, Any]:
+def train_series(out: Path, sources: Sequence[str], settings: Settings, jobs: int = 1) -> dict[str, Any]:
     """Begins the series in `out`, or goes on with it, on texts by path or name; as `measure`.
 
     Raises TorchMissingError without PyTorch, DataError for a text that cannot be used.
@@ -87,35 +86,34 @@ def train_series(out: Path, sources: Sequence[str], settings: Settings) -> dict[
     require_torch()
     from architectures.start import locate, tokens_of
 
-    return measure(out, tokens_of(locate(sources), settings.preset, out / "data"), settings)
+    return measure(out, tokens_of(locate(sources), settings.preset, out / "data"), settings, jobs)
 
 
 def export(out: Path, target: Path) -> dict[str, Any]:
-    """Writes the runs that are complete in `out`, and those known to have diverged, to `target`. No PyTorch.
+    """Writes the runs that are complete in `out`, and those known to have diverged, to `target`, with a text
+    that a model of each architecture writes. No PyTorch.
 
-    Raises CheckpointError or DataError naming what is missing, damaged, or of another series.
+    Raises CheckpointError, DataError or FormatError naming what is missing, damaged, or of another series.
     """
     settings, diverged = settings_of(out)
-    found = collect(out, open_prepared(out / "data"), settings, series(), diverged)
+    data = open_prepared(out / "data")
+    found = with_samples(out, data, collect(out, data, settings, series(), diverged))
     write_summary(target, found)
     return found
 
 
-def _reporter(run: Run) -> Callable[[Progress], None]:
-    def report(progress: Progress) -> None:
-        if progress.step % 100 == 0 or progress.step == progress.steps:
-            print(
-                f"{run.name}: step {progress.step}/{progress.steps}, loss {progress.loss:.3f}, "
-                f"{progress.left_s / 60:.0f} min left in this run",
-                file=sys.stderr,
-                flush=True,
-            )
-
-    return report
+def _report(run: Run, progress: Progress) -> None:
+    if progress.step % 100 == 0 or progress.step == progress.steps:
+        print(
+            f"{run.name}: step {progress.step}/{progress.steps}, loss {progress.loss:.3f}, "
+            f"{progress.left_s / 60:.0f} min left in this run",
+            file=sys.stderr,
+            flush=True,
+        )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; exit code 2 for what a user can cause."""
+    """The command; exit code 2 for what a user can cause, 130 for Ctrl-C."""
     parser = argparse.ArgumentParser(prog="python -m architectures.quality", description=__doc__)
     parser.add_argument(
         "--out", type=Path, required=True, help="folder of the series; goes on if it has begun"
@@ -127,10 +125,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--steps", type=int, default=2000)
     parser.add_argument("--precision", default="auto", help="auto, bf16 or f32")
     parser.add_argument(
+        "--jobs", type=int, default=1, metavar="N", help="runs at once, of one thread each; changes no result"
+    )
+    parser.add_argument(
         "--export",
         type=Path,
         metavar="FILE",
-        help="train nothing: write what the folder has so far to FILE, such as claims/quality.json",
+        help="train nothing: write what the folder has so far, and a text by each architecture, to FILE, "
+        "such as claims/quality.json",
     )
     given = parser.parse_args(arguments)
     try:
@@ -139,10 +141,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         else:
             settings = Settings(given.preset, given.steps, given.precision)
             target = given.out / SUMMARY_NAME
-            found = train_series(given.out, given.data or SOURCES, settings)
+            found = train_series(given.out, given.data or SOURCES, settings, given.jobs)
     except CflowError as error:
         print(f"quality: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("quality: interrupted; the same command goes on", file=sys.stderr)
+        return 130
     print(f"{target}: {len(found['runs'])} of {len(series())} runs")
     return 0
 

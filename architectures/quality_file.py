@@ -9,6 +9,8 @@ runs                         one line per run:
     test_log_perplexity, test_perplexity, test_top1, test_tokens     over the whole test part, nats per token
     loss, validation                   [step, nats per token], thinned
     elapsed_s, torch, cpu              of the last session that trained; cpu None where it was not recorded
+sampling, samples            how texts are drawn (see `samples.py`); one per architecture whose run of seed 0
+                             is complete: architecture, text, words, known; none before the series is
 """
 
 from __future__ import annotations
@@ -28,12 +30,14 @@ from architectures.errors import CheckpointError
 from architectures.metrics import read_metrics
 from architectures.prepared import Prepared
 from architectures.run_folder import RESULT_NAME, RUN_NAME, read_json
+from architectures.samples import Sampling, words_of, write_sample
 from architectures.stories import Part
 from engine.geometry import Geometry
+from engine.tokenizer import Tokenizer
 
 SUMMARY_NAME = "quality.json"
 FORMAT = "cflow-quality"
-VERSION = 2
+VERSION = 3
 
 _CURVE_POINTS = 40
 
@@ -69,6 +73,11 @@ def run_folder(out: Path, run: Run) -> Path:
     return out / "runs" / run.name
 
 
+def is_complete(out: Path, run: Run) -> bool:
+    """Whether a run of the series in `out` was trained to its end."""
+    return (run_folder(out, run) / RESULT_NAME).is_file()
+
+
 def definition(shape: Geometry) -> dict[str, Any]:
     """What tells the architectures apart, by name."""
     return {
@@ -97,6 +106,8 @@ def summary(
         "steps": shared.steps,
         "arguments": {**asdict(shared), "architecture": None, "seed": None},
         "data": data.hashes,
+        "sampling": asdict(Sampling()),
+        "samples": [],
         "runs": [_row(run_folder(out, run), run, data, settings, diverged.get(run)) for run in runs],
     }
 
@@ -105,10 +116,28 @@ def collect(
     out: Path, data: Prepared, settings: Settings, series: Sequence[Run], diverged: Mapping[Run, str]
 ) -> dict[str, Any]:
     """`summary` of those runs of `series` that are complete or in `diverged`. Raises CheckpointError."""
-    runs = [run for run in series if run in diverged or (run_folder(out, run) / RESULT_NAME).is_file()]
+    runs = [run for run in series if run in diverged or is_complete(out, run)]
     if not runs:
         raise CheckpointError(f"{out}: none of the {len(series)} runs of the series is complete")
     return summary(out, data, settings, runs, diverged)
+
+
+def with_samples(out: Path, data: Prepared, found: Mapping[str, Any]) -> dict[str, Any]:
+    """A summary with a text of each architecture whose run of seed 0 is complete.
+
+    Raises CheckpointError or FormatError naming the model that cannot be read.
+    """
+    sampling = Sampling(**found["sampling"])
+    stories = Tokenizer.from_json(data.tokenizer_json).decode(data.tokens[Part.TRAIN].tolist())
+    known = set(words_of([stories]))
+    firsts = [
+        Run(row["architecture"], 0) for row in found["runs"] if row["seed"] == 0 and row["diverged"] is None
+    ]
+    samples = [
+        {"architecture": run.architecture, **asdict(write_sample(run_folder(out, run), known, sampling))}
+        for run in firsts
+    ]
+    return {**found, "samples": samples}
 
 
 def settings_of(out: Path) -> tuple[Settings, dict[Run, str]]:
@@ -129,10 +158,11 @@ def settings_of(out: Path) -> tuple[Settings, dict[Run, str]]:
 
 
 def write_summary(path: Path, found: Mapping[str, Any]) -> None:
-    """One line per run, so that a series that grows shows as lines that are added. Raises FileError."""
-    rows = ",\n".join(f"  {json.dumps(row, allow_nan=False)}" for row in found["runs"])
-    head = json.dumps({**found, "runs": None}, indent=1, allow_nan=False)
-    text = head.removesuffix("null\n}") + f"[\n{rows}\n ]\n}}\n"
+    """One line per run and sample: a series that grows shows as lines that are added. Raises FileError."""
+    text = json.dumps({**found, "samples": None, "runs": None}, indent=1, allow_nan=False) + "\n"
+    for key in ("samples", "runs"):
+        rows = ",\n".join(f"  {json.dumps(row, allow_nan=False)}" for row in found[key])
+        text = text.replace(f'\n "{key}": null', f'\n "{key}": ' + (f"[\n{rows}\n ]" if rows else "[]"))
     write_atomically(path, text.encode())
 
 

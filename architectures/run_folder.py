@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from architectures.arguments import Arguments, Options
 from architectures.atomic import write_atomically
-from architectures.errors import CheckpointError
+from architectures.errors import BusyError, CheckpointError
 from architectures.prepared import Prepared
 
 if TYPE_CHECKING:  # it imports PyTorch, which reading a folder does not need
@@ -39,7 +39,7 @@ def claimed(
     """The folder `options.out` is this run's while the block runs. Gives its result when it is complete.
 
     Raises CheckpointError: it holds a run and `resume` is not set, it holds another run (naming the arguments
-    that differ), or another process trains in it.
+    that differ). Raises BusyError: another process trains in it.
     """
     out = options.out
     if not group.leads:
@@ -51,12 +51,24 @@ def claimed(
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise CheckpointError(f"another process trains in {out}") from None
+            raise BusyError(f"another process trains in {out}") from None
         for left in out.glob(".*.tmp"):  # of a run that was killed: we hold the lock
             left.unlink()
         _claim(arguments, options, data)
         group.wait()
         yield _result(options)
+
+
+def in_use(out: Path) -> bool:
+    """Whether a process trains in the folder now."""
+    try:
+        with (out / _LOCK_NAME).open() as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:  # nobody has begun there
+        return False
+    return False
 
 
 def _claim(arguments: Arguments, options: Options, data: Prepared) -> None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+from dataclasses import asdict
+
 from architectures.quality import SEEDS
-from claims.quality_series import STORED, Series
+from claims.quality_series import STORED, Series, TrainedRun
 from harness.estimates import RUNS
 from harness.evidence import Counted, Derived, Evidence
 from harness.reductions import Reduction, Scalar
@@ -56,25 +60,44 @@ def perplexity_cell(series: Series, arm: str) -> Evidence | NotMeasurable:
     kept = [(seed, log, top1) for seed, log, top1 in done if log is not None and top1 is not None]
     if not kept:
         return NotMeasurable(f"no run of {arm} is complete, {wanted} are planned")
+    curve, sample = _mean_curve(runs), series.samples.get(arm)
+    written: dict[str, Scalar] = {}
+    if sample is not None:
+        written = {"sample": sample.text, "sample_words": sample.words, "sample_words_known": sample.known}
     return Derived(
         method=f"exp of the mean over seeds of the log perplexity of the test text; {_INTERVAL}",
-        inputs={**_inputs(series), "seeds planned": wanted},
+        inputs={
+            **_inputs(series),
+            "seeds planned": wanted,
+            "scale": series.scale,
+            **({f"sample {key}": value for key, value in asdict(series.sampling).items()} if written else {}),
+        },
         observations={
             "log_perplexity": [log for _, log, _ in kept],
             "top1": [top1 for _, _, top1 in kept],
             "seed": [seed for seed, _, _ in kept],
             RUNS: [run.name for run in runs],
+            "step": list(curve),
+            "validation_log_perplexity": list(curve.values()),
+            **written,
         },
         reduction=Reduction("exp_mean", ("log_perplexity",)),
         note="" if len(kept) == wanted else f"{len(kept)} of {wanted} runs",
     )
 
 
+def _mean_curve(runs: Sequence[TrainedRun]) -> dict[int, float]:
+    """Validation log perplexity by step, the mean over the runs that did not diverge."""
+    curves = [run.validation for run in runs if run.diverged is None]
+    shared = sorted(set(curves[0]).intersection(*curves[1:]))
+    return {step: math.fsum(curve[step] for curve in curves) / len(curves) for step in shared}
+
+
 def limits(series: Series) -> tuple[str, ...]:
     """What the figures of a series do not show."""
     return (
-        f"A verdict for preset {series.preset}, {series.steps} steps in {series.precision}, "
-        f"{series.test_tokens:,} tokens of other test text. The paper's: d = 512, TinyStories, 10,000 steps.",
+        f"A verdict for {series.scale} in {series.precision}, {series.test_tokens:,} tokens of other text to "
+        "test on. The paper's: d = 512, TinyStories, 10,000 steps.",
         f"Trained with {', '.join(series.torch) or 'an unknown PyTorch'} on {', '.join(series.machines)}: "
         f"{series.command}",
         "The interval is over seeds: another text, size or learning rate is another experiment.",

@@ -8,13 +8,14 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from architectures.quality import SEEDS
 from architectures.quality_file import FORMAT, SUMMARY_NAME, VERSION, definition
+from architectures.samples import Sample, Sampling
 from architectures.table import geometry, preset
 from engine.errors import CflowError, FileError, FormatError
 
@@ -25,7 +26,10 @@ _ROUNDING: Final = 1e-9
 
 @dataclass(frozen=True)
 class TrainedRun:
-    """One run. log_perplexity (nats per token) and top1 are of the test part, None when it diverged."""
+    """One run. log_perplexity (nats per token) and top1 are of the test part, None when it diverged.
+
+    validation: log perplexity on the way, by step.
+    """
 
     architecture: str
     seed: int
@@ -33,6 +37,7 @@ class TrainedRun:
     diverged: str | None
     log_perplexity: float | None
     top1: float | None
+    validation: Mapping[int, float]
 
     @property
     def name(self) -> str:
@@ -51,7 +56,10 @@ class Pairs:
 
 @dataclass(frozen=True)
 class Series:
-    """What was trained so far. sha256: of the file. machines, torch: names and versions, each once."""
+    """What was trained so far. sha256: of the file. machines, torch: names and versions, each once.
+
+    tokens_seen: by each run. samples: by architecture.
+    """
 
     path: Path
     sha256: str
@@ -59,10 +67,23 @@ class Series:
     preset: str
     steps: int
     precision: str
+    tokens_seen: int
     test_tokens: int
     machines: tuple[str, ...]
     torch: tuple[str, ...]
     runs: tuple[TrainedRun, ...]
+    sampling: Sampling
+    samples: Mapping[str, Sample]
+
+    @property
+    def scale(self) -> str:
+        """Size of the models and of their training, in words."""
+        sizes = preset(self.preset)
+        weights = geometry("arch2_4_combined", sizes).parameters / 1e6
+        return (
+            f"preset {self.preset} (d {sizes.d_model}, {weights:.1f} M weights), {self.steps:,} steps, "
+            f"{self.tokens_seen / 1e6:.1f} M tokens seen"
+        )
 
     def arm(self, architecture: str) -> list[TrainedRun]:
         """Its runs by seed, those that diverged too."""
@@ -138,11 +159,39 @@ def _series(path: Path, sha256: str, found: Mapping[str, Any]) -> Series:
         preset=str(found["preset"]),
         steps=steps,
         precision=str(shared["precision"]),
+        tokens_seen=steps * int(shared["batch"]) * int(shared["sequence"]),
         test_tokens=int(tokens.pop()) if tokens else 0,
         machines=tuple(sorted({str(row["cpu"] or "a CPU that was not recorded") for row in rows})),
         torch=tuple(sorted({str(row["torch"]) for row in rows if row["torch"]})),
         runs=runs,
+        sampling=_sampling(found["sampling"]),
+        samples=_samples(found["samples"], runs),
     )
+
+
+def _sampling(found: Mapping[str, Any]) -> Sampling:
+    wanted = asdict(Sampling())
+    if found.keys() != wanted.keys() or not all(
+        isinstance(value, str | int | float) for value in found.values()
+    ):
+        raise ValueError(f"sampling: found {dict(found)}, allowed: what {wanted} has")
+    return Sampling(**found)
+
+
+def _samples(rows: Sequence[Mapping[str, Any]], runs: Sequence[TrainedRun]) -> dict[str, Sample]:
+    """One of an architecture, of its complete run of seed 0."""
+    complete = {run.architecture for run in runs if run.seed == 0 and run.diverged is None}
+    samples: dict[str, Sample] = {}
+    for row in rows:
+        name, sample = row["architecture"], Sample(row["text"], row["words"], row["known"])
+        if name not in complete or name in samples:
+            raise ValueError(f"samples: {name!r} is listed twice, or its run of seed 0 is not complete")
+        if not isinstance(sample.text, str) or not 0 <= sample.known <= sample.words:
+            raise ValueError(
+                f"samples: {name}: found {sample}, allowed: a text, and known words among its words"
+            )
+        samples[name] = sample
+    return samples
 
 
 def _run(row: Mapping[str, Any], preset_name: str, steps: int) -> TrainedRun:
@@ -158,7 +207,7 @@ def _run(row: Mapping[str, Any], preset_name: str, steps: int) -> TrainedRun:
     if row["diverged"] is not None:
         if any(figure is not None for figure in figures):
             raise ValueError(f"{name}: diverged ({row['diverged']}), and has test figures")
-        return TrainedRun(architecture, seed, row["data_order"], str(row["diverged"]), None, None)
+        return TrainedRun(architecture, seed, row["data_order"], str(row["diverged"]), None, None, {})
     wanted = definition(geometry(architecture, preset(preset_name)))
     if row["definition"] != wanted:
         raise ValueError(f"{name}: its model is {row['definition']}, {architecture} is {wanted}")
@@ -170,7 +219,8 @@ def _run(row: Mapping[str, Any], preset_name: str, steps: int) -> TrainedRun:
         raise ValueError(f"{name}: test_perplexity is {perplexity}, its logarithm {log}")
     if not (log > 0 and 0 <= top1 <= 1 and tokens > 0):
         raise ValueError(f"{name}: test figures {figures} are out of range")
-    return TrainedRun(architecture, seed, row["data_order"], None, log, top1)
+    validation = {int(step): float(value) for step, value in row["validation"]}
+    return TrainedRun(architecture, seed, row["data_order"], None, log, top1, validation)
 
 
 def _check_curve(name: str, points: list[list[float]], steps: int) -> None:

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import math
+import os
 import shutil
-from dataclasses import replace
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from architectures import quality
-from architectures.errors import ArchitectureError, CheckpointError, DivergedError
+from architectures import quality, quality_jobs
+from architectures.errors import ArchitectureError, CheckpointError
+from architectures.prepared import open_prepared
 from architectures.quality import SEEDS, export, series
-from architectures.quality_file import SUMMARY_NAME, Run, Settings
+from architectures.quality_file import SUMMARY_NAME, Settings
+from architectures.run_folder import in_use
 
 SMALL = Settings("small_test", 3, "f32")
 
@@ -30,42 +37,48 @@ def test_every_prefix_of_the_series_is_paired() -> None:
         assert len(combined) - len(sync) in (0, 1)
 
 
-def test_a_series_records_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def made(folder: Path, arms: dict[str, int], monkeypatch: pytest.MonkeyPatch, **how: Any) -> dict[str, Any]:
+    """A small series in `folder`/out, made or gone on with."""
     pytest.importorskip("torch")
-    from architectures import trainer
+    from tests.architectures.small_series import small_run
     from tests.architectures.texts import small_data
     from tests.architectures.training import use_small_preset
 
     use_small_preset()
-    data = small_data(tmp_path)
-    monkeypatch.setattr(quality, "SEEDS", {"arch2_4_combined": 2, "arch4": 1, "arch1": 1})
-    real, calls = trainer.train, []
+    data = open_prepared(folder / "tokens") if (folder / "tokens").exists() else small_data(folder)
+    monkeypatch.setattr(quality, "SEEDS", arms)
+    return quality.measure(folder / "out", data, SMALL, **{"work": small_run, **how})
 
-    def sometimes(arguments: Any, *rest: Any) -> Any:
-        calls.append(Run(arguments.architecture, arguments.seed))
-        if arguments.architecture == "arch4":
-            real(replace(arguments), *rest)
-            raise DivergedError("loss is nan at step 2")
-        if len(calls) == 4:
-            raise KeyboardInterrupt
-        return real(arguments, *rest)
 
-    monkeypatch.setattr(trainer, "train", sometimes)
-    with pytest.raises(KeyboardInterrupt):
-        quality.measure(tmp_path / "out", data, SMALL)
+def without_time(summary: dict[str, Any]) -> dict[str, Any]:
+    return {**summary, "runs": [{**row, "elapsed_s": None} for row in summary["runs"]]}
+
+
+def test_a_series_records_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch")
+    from tests.architectures.small_series import arch1_crashes_arch4_diverges, arch4_diverges
+
+    arms = {"arch2_4_combined": 2, "arch4": 1, "arch1": 1}
+    with pytest.raises(ArchitectureError, match="arch1-0: its process ended with exit code 3"):
+        made(tmp_path, arms, monkeypatch, work=arch1_crashes_arch4_diverges)
     found = json.loads((tmp_path / "out" / SUMMARY_NAME).read_text())
     assert [(row["architecture"], row["seed"]) for row in found["runs"]] == [
         ("arch2_4_combined", 0),
         ("arch4", 0),
-        ("arch1", 0),
     ]
-    assert [row["diverged"] for row in found["runs"]] == [None, "loss is nan at step 2", None]
+    assert [row["diverged"] for row in found["runs"]] == [
+        None,
+        "loss is nan at step 2; there was no checkpoint yet",
+    ]
     assert found["runs"][1]["test_log_perplexity"] is None
     assert 5 < found["runs"][0]["test_log_perplexity"] < 6.5
-    summary = quality.measure(tmp_path / "out", data, SMALL)
-    assert len(summary["runs"]) == 4
-    assert summary["runs"][0] == found["runs"][0]
-    assert len({row["loss"][0][1] for row in summary["runs"]}) > 1
+    summary = made(tmp_path, arms, monkeypatch, jobs=2, work=arch4_diverges)
+    assert [row["architecture"] for row in summary["runs"]] == [run.architecture for run in series()]
+    assert summary["runs"][:2] == found["runs"]
+    # A model that diverged writes no text.
+    assert [row["architecture"] for row in summary["samples"]] == ["arch2_4_combined", "arch1"]
+    assert found["samples"] == []
+    assert len({row["loss"][-1][1] for row in summary["runs"] if row["loss"]}) > 1
     # The same seed sees the same windows, another seed others.
     orders = {(row["architecture"], row["seed"]): row["data_order"] for row in summary["runs"]}
     assert orders["arch1", 0] == orders["arch4", 0] == orders["arch2_4_combined", 0]
@@ -80,11 +93,93 @@ def test_a_series_records_and_goes_on(tmp_path: Path, monkeypatch: pytest.Monkey
     _exports(tmp_path, summary)
 
 
+def test_how_many_at_once_changes_no_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    arms = {"arch2_4_combined": 1, "arch5": 1, "arch3": 1}
+    folders = [tmp_path / name for name in ("one", "three")]
+    for folder in folders:
+        folder.mkdir()
+    one, three = (
+        made(folder, arms, monkeypatch, jobs=jobs) for folder, jobs in zip(folders, (1, 3), strict=True)
+    )
+    assert without_time(one) == without_time(three)
+    for run in series():
+        for name in (
+            "model.safetensors",
+            "config.json",
+            "tokenizer.json",
+            "metrics.jsonl",
+            "loss.svg",
+            "run.json",
+        ):
+            first, other = (folder / "out" / "runs" / run.name / name for folder in folders)
+            assert first.read_bytes() == other.read_bytes(), other
+
+
+def test_a_run_that_another_process_trains_is_awaited(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("torch")
+    monkeypatch.setattr(quality_jobs, "LOOK_S", 0.05)
+    folder = tmp_path / "out" / "runs" / "arch2_4_combined-0"
+    folder.mkdir(parents=True)
+    held = (folder / ".lock").open("w")
+    fcntl.flock(held, fcntl.LOCK_EX)
+    order: list[str] = []
+    real = quality.write_summary
+
+    def summary_written(path: Path, found: dict[str, Any]) -> None:
+        real(path, found)
+        order.extend(row["architecture"] for row in found["runs"])
+        held.close()  # the other process ends once arch4 is made here
+
+    monkeypatch.setattr(quality, "write_summary", summary_written)
+    made(tmp_path, {"arch2_4_combined": 1, "arch4": 1}, monkeypatch, jobs=2)
+    assert order[:3] == ["arch4", "arch2_4_combined", "arch4"]
+    said = capsys.readouterr().err
+    assert said.count("arch2_4_combined-0: another process trains it; waiting\n") == 1
+
+
+def test_ctrl_c_leaves_a_series_that_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch")
+    from tests.architectures.texts import small_data
+
+    small_data(tmp_path)
+    out = tmp_path / "out"
+    script = [sys.executable, "-m", "tests.architectures.small_series", "--out", str(out)]
+    options = [
+        "--data",
+        str(tmp_path / "tokens"),
+        "--preset",
+        "small_test",
+        "--precision",
+        "f32",
+        "--jobs",
+        "2",
+    ]
+    begun = [out / "runs" / f"{run.name}" / "metrics.jsonl" for run in series()[:2]]
+    with subprocess.Popen(
+        [*script, *options, "--steps", "100000"], stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        while not all(path.exists() for path in begun) and process.poll() is None:
+            time.sleep(0.05)
+        os.killpg(process.pid, signal.SIGINT)
+        assert process.stderr is not None
+        said = process.stderr.read()
+    assert (process.returncode, said) == (130, "quality: interrupted; the same command goes on\n")
+    for path in begun:
+        assert not in_use(path.parent)
+
+
+def test_jobs_are_at_least_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ArchitectureError, match="jobs is 0, must be at least 1"):
+        made(tmp_path, {"arch4": 1}, monkeypatch, jobs=0)
+
+
 def _exports(folder: Path, summary: dict[str, Any]) -> None:
     """What was measured is exported; what is not complete is left out, a run of another series refused."""
     out = folder / "out"
     shutil.copytree(folder / "tokens", out / "data")
-    assert export(out, folder / "all.json") == summary
+    assert export(out, folder / "all.json") == summary == json.loads((out / SUMMARY_NAME).read_text())
     assert json.loads((folder / "all.json").read_text()) == summary
     last = out / "runs" / "arch2_4_combined-1"
     (last / "result.json").rename(last / "result.json.away")

@@ -55,6 +55,13 @@ def diverge(run: dict[str, Any]) -> None:
     run["loss"], run["validation"] = [[50, 7.5]], []
 
 
+def remove(found: dict[str, Any], *runs: tuple[str, int]) -> None:
+    """Takes runs out as if they had not been made yet, and the text with a run of seed 0."""
+    for run in runs:
+        found["runs"].remove(run_of(found, *run))
+    found["samples"] = [row for row in found["samples"] if (row["architecture"], 0) not in runs]
+
+
 def series_file(
     path: Path,
     shifts: Mapping[str, float] = SHIFTS,
@@ -65,6 +72,9 @@ def series_file(
     found = json.loads(STORED.read_text(encoding="utf-8"))
     runs = [row(arm, seed, shifts[arm], noise) for arm, seeds in SEEDS.items() for seed in range(seeds)]
     found["runs"] = runs
+    found["samples"] = [
+        {"architecture": arm, "text": f"A king of {arm} .", "words": 4, "known": 3} for arm in SEEDS
+    ]
     edit(found)
     write_summary(path, found)
     return path

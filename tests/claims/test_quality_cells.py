@@ -17,7 +17,7 @@ from harness.evidence import Derived, Evidence
 from harness.kinds import INCONCLUSIVE, REFUTED, SUPPORTED
 from harness.registry import load_registry
 from harness.verdict import CheckResult, NotMeasurable, judge_check
-from tests.claims.made_series import SHIFTS, diverge, run_of, series_file
+from tests.claims.made_series import SHIFTS, STEPS, diverge, remove, run_of, series_file
 
 REGISTRY = load_registry(REGISTRY_PATH)
 COMBINED, SYNC = "arch2_4_combined", "arch2_4_sync"
@@ -78,7 +78,7 @@ def test_a_wide_interval_decides_nothing(tmp_path: Path) -> None:
 
 def keep(*runs: tuple[str, int]) -> Any:
     def edit(found: dict[str, Any]) -> None:
-        found["runs"] = [run_of(found, *run) for run in runs]
+        remove(found, *({(run["architecture"], run["seed"]) for run in found["runs"]} - set(runs)))
 
     return edit
 
@@ -97,10 +97,7 @@ def test_a_series_that_has_begun_names_what_is_there(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("missing", [(SYNC, 7), (COMBINED, 0)])
 def test_an_arm_that_lacks_one_run_is_not_judged(tmp_path: Path, missing: tuple[str, int]) -> None:
-    def drop(found: dict[str, Any]) -> None:
-        found["runs"].remove(run_of(found, *missing))
-
-    series = made(tmp_path, edit=drop, noise=0.0)
+    series = made(tmp_path, edit=lambda found: remove(found, missing), noise=0.0)
     found = judged("quality.expert_delay", series)
     assert (found.verdict, found.reason) == (INCONCLUSIVE, "15 of 16 runs are there")
     assert judged("quality.pre_dense", series).verdict == SUPPORTED
@@ -144,6 +141,29 @@ def test_perplexities_stand_beside_the_papers(tmp_path: Path) -> None:
     assert found.cells[1].reason == "no run of arch2_4_sync is complete, 8 are planned"
 
 
+def test_a_perplexity_carries_the_curve_and_a_text(tmp_path: Path) -> None:
+    def edit(found: dict[str, Any]) -> None:
+        for seed, last in ((0, 4.2), (1, 4.4), (2, 9.9)):
+            run_of(found, "arch3", seed)["validation"] = [[1000, 5.0 + seed], [STEPS, last]]
+        diverge(run_of(found, "arch3", 2))
+        run_of(found, "arch1", 0)["validation"] = [[500, 6.0], [STEPS, 4.0]]
+
+    evidence = {
+        name: perplexity_cell(made(tmp_path, edit=edit), name) for name in ("arch3", "arch1", "arch4_current")
+    }
+    three, one = evidence["arch3"], evidence["arch1"]
+    assert isinstance(three, Derived) and isinstance(one, Derived)
+    seen = three.observations
+    assert (seen["step"], seen["validation_log_perplexity"]) == ([1000, STEPS], [5.5, pytest.approx(4.3)])
+    assert (seen["sample"], seen["sample_words"], seen["sample_words_known"]) == ("A king of arch3 .", 4, 3)
+    assert three.inputs["sample prompt"] == "Once upon a time"
+    # Steps that all of its runs were validated at.
+    assert one.observations["step"] == [STEPS]
+    without = perplexity_cell(made(tmp_path, edit=lambda found: found.update(samples=[])), "arch3")
+    assert isinstance(without, Derived)
+    assert "sample" not in without.observations and "sample prompt" not in without.inputs
+
+
 def test_targets_are_those_of_the_paper_and_the_margin() -> None:
     margin = REGISTRY.check("quality.expert_delay").target
     assert margin == (pytest.approx(1 / 1.01, abs=1e-6), 1.01)
@@ -158,5 +178,6 @@ def test_targets_are_those_of_the_paper_and_the_margin() -> None:
 
 def test_limits_name_the_scale() -> None:
     said = " ".join(limits(read_series(STORED)))
-    for part in ("preset tiny", "2000 steps in f32", "d = 512, TinyStories", "not recorded"):
+    wanted = "preset tiny (d 128, 5.0 M weights), 2,000 steps, 2.0 M tokens seen in f32"
+    for part in (wanted, "d = 512, TinyStories", "not recorded"):
         assert part in said

@@ -23,6 +23,10 @@ def test_the_stored_series_is_of_the_claim() -> None:
     assert 1 <= len(series.runs) <= sum(SEEDS.values())
     for other in SEEDS:
         series.pairs(COMBINED, other)
+    firsts = {run.architecture for run in series.runs if run.seed == 0}
+    assert set(series.samples) == firsts
+    for name, sample in series.samples.items():
+        assert sample.words >= 20 and sample.known >= 0.8 * sample.words, f"{name} writes no words: {sample}"
     assert max(len(row["loss"]) for row in json.loads(STORED.read_text())["runs"]) <= 50
 
 
@@ -94,8 +98,21 @@ def half_diverged(found: dict[str, Any]) -> None:
         (change(SYNC, 1, validation=[]), "validation does not end at step 2000"),
         (lambda found: found.update(steps=1000), "steps is 1000, arguments.steps is 2000"),
         (lambda found: found.update(runs=[]), "runs: empty"),
-        (lambda found: found.update(version=1), "found cflow-quality 1, allowed: cflow-quality 2"),
+        (lambda found: found.update(version=1), "found cflow-quality 1, allowed: cflow-quality 3"),
         (lambda found: found.pop("steps"), "no 'steps'"),
+        (lambda found: found["sampling"].pop("seed"), "sampling: found .* allowed: what"),
+        (lambda found: found["sampling"].update(prompt=["a"]), "sampling: found .* allowed: what"),
+        (lambda found: found["samples"].append(found["samples"][0]), "samples: 'arch2_4_combined' is listed"),
+        (
+            lambda found: found["samples"][0].update(architecture="arch9"),
+            "samples: 'arch9' is listed twice, or",
+        ),
+        (
+            lambda found: found["samples"][0].update(known=5),
+            "samples: arch2_4_combined: found .* known words",
+        ),
+        (lambda found: found["samples"][0].update(text=None), "samples: arch2_4_combined: found"),
+        (lambda found: found["runs"].remove(run_of(found, SYNC, 0)), "samples: 'arch2_4_sync' is listed"),
         (lambda found: run_of(found, SYNC, 1).pop("cpu"), "no 'cpu'"),
     ],
 )
@@ -119,7 +136,7 @@ def test_numbers_that_are_not_finite_are_refused(tmp_path: Path, old: str, new: 
 def test_a_file_that_is_none(tmp_path: Path) -> None:
     with pytest.raises(FileError, match=r"q\.json: cannot be read"):
         read_series(tmp_path / "q.json")
-    for text in ("", "[]", "{", '{"format": "cflow-quality", "version": 2, "runs": 5}'):
+    for text in ("", "[]", "{", '{"format": "cflow-quality", "version": 3, "runs": 5}'):
         (tmp_path / "q.json").write_text(text)
         with pytest.raises(FormatError, match=r"q\.json: "):
             read_series(tmp_path / "q.json")
