@@ -11,12 +11,14 @@ from typing import Final
 
 from harness.results import Results
 from reports.figures.l1 import l1
+from reports.figures.training import training
 from reports.model import Figure
 
 Draw = Callable[[Results], Figure | None]
 
 FIGURES: Final[Mapping[str, tuple[Draw, ...]]] = {
     "2": (l1,),
+    "quality": (training,),
 }
 """By claim id, or by a section of its own; in the order of the page."""
 
