@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from harness.registry import Claim
 from harness.results import Results
-from reports import figures, history, kinds, meaning
+from reports import figures, history, kinds, meaning, samples
 from reports import format as fmt
 from reports.checks import badge, check_view, label
 from reports.model import BADGES, Badge, CheckView, ClaimView
@@ -61,5 +61,6 @@ def claim_view(results: Results, claim: Claim, raw: bool, earlier: Sequence[Resu
         history=history.table(results, earlier, claim.id, chosen.id if chosen else None),
         chart=bar_chart(results, claim.id, declared),
         figures=figures.of(results, claim.id),
+        samples=samples.samples(results) if claim.id == samples.CLAIM else None,
         checks=checks,
     )

@@ -8,6 +8,7 @@ from typing import Final
 from markupsafe import Markup
 
 from reports.charts import Axis, Bar, Mark, RoundsChart, Segment, Tick
+from reports.samples import Samples
 
 
 @dataclass(frozen=True)
@@ -277,7 +278,7 @@ class KindColumn:
 class ClaimView:
     """One claim. headline: the check whose figure stands for the claim on the first screen; why: what is said
     there when it has none, the beginning of `reason`. per_token: what the figures mean in time; history: this
-    run and earlier ones.
+    run and earlier ones; samples: what trained models wrote, of the claim on quality.
     """
 
     id: str
@@ -297,6 +298,7 @@ class ClaimView:
     history: Table | None
     chart: BarChart | None
     figures: tuple[Figure, ...]
+    samples: Samples | None
     checks: tuple[CheckView, ...]
 
 

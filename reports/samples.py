@@ -10,6 +10,7 @@ from harness.results import Results
 
 Json = Mapping[str, Any]
 
+CLAIM: Final = "quality"
 CHECK: Final = "quality.perplexity"
 _SEEN: Final = {"sample", "sample_words", "sample_words_known"}
 _GIVEN: Final = ("prompt", "weights", "tokens", "temperature", "top_k", "seed", "isa")

@@ -10,10 +10,12 @@ import pytest
 
 from claims.quality_cells import perplexity_cell
 from claims.quality_series import read_series
+from harness.check import check
 from harness.evidence import Evidence
 from harness.registry import parse_registry
 from harness.results import Results
 from harness.verdict import NotMeasurable, judge_check, to_json
+from reports.render import page
 from reports.samples import CHECK, samples
 from tests.claims.made_series import remove, series_file
 
@@ -62,6 +64,18 @@ def test_each_text_stands_with_its_scale_and_how_it_was_drawn(data: Data, load: 
         assert part in found.how
     assert [(one.label, one.text) for one in found.texts] == [(arm, f"A king of {arm} .") for arm in ARMS]
     assert found.texts[0].words == "3 of its 4 words are in its training text"
+
+
+def test_the_page_shows_texts_as_text(data: Data, load: Load, tmp_path: Path) -> None:
+    def edit(found: Data) -> None:
+        found["samples"][0]["text"] = '<script>alert("x")</script>\n\nsaid the king'
+
+    results = load(with_texts(data, tmp_path, edit))
+    whole = page(results, check(results.directory))
+    assert "What the trained models write" in whole and "<script>alert" not in whole
+    assert "&lt;script&gt;alert(&#34;x&#34;)&lt;/script&gt;\n\nsaid the king</blockquote>" in whole
+    assert "Small models: preset tiny (d 128, 5.0 M weights), 2,000 steps" in whole
+    assert "What the trained models write" not in page(load(data), check(results.directory))
 
 
 def test_an_architecture_that_is_not_trained_yet_is_left_out(data: Data, load: Load, tmp_path: Path) -> None:
