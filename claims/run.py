@@ -12,21 +12,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from baselines.install import LLAMACPP, installed
 from claims.display import Display
+from claims.needs import unmet
 from claims.own_file import UnfitError, check_own, check_own_folder
 from engine.enums import Isa
-from engine.errors import CflowError
 from engine.kernels import isa_default, isa_supported, threads_default
 from engine.native import build_info, library_sha256
-from engine.smollm2 import gguf_path
-from harness import cachegrind
 from harness.evidence import Evidence
 from harness.kinds import Verdict
 from harness.machine import machine_state
 from harness.paired import Progress
 from harness.profiles import fit
-from harness.registry import Check, Registry, load_registry
+from harness.registry import Registry, load_registry
 from harness.results import Recorder, RunInfo
 from harness.revision import revision
 from harness.rounds import Timed
@@ -145,8 +142,8 @@ class ClaimsRun:
         judged: tuple[Verdict | None, str] = None, ""
         self.display.begin(check)
         try:
-            unmet = self._unmet(check)
-            found = produce() if unmet is None else NotMeasurable(unmet)
+            missing = unmet(check.needs, self.cache)
+            found = produce() if missing is None else NotMeasurable(missing)
             judged = self.recorder.add(
                 check_id, found, started_ns=started_ns, command=self.command(check_id), limits=limits
             )
@@ -156,24 +153,6 @@ class ClaimsRun:
         if any(isinstance(cell, Timed) and cell.interrupted for cell in cells):
             raise KeyboardInterrupt
         return judged
-
-    def _unmet(self, check: Check) -> str | None:
-        """The first need of a check that this machine or installation lacks, with its remedy."""
-        for need in check.needs:
-            if need == "smollm2":
-                try:
-                    gguf_path()
-                except CflowError as error:
-                    return str(error)
-            elif need == "vector_isa" and isa_default() is Isa.SCALAR:
-                return "this CPU has no vector instruction set that the engine uses"
-            elif need == "avx2" and not isa_supported(Isa.AVX2):
-                return "this CPU has no AVX2, for which these kernels are compiled"
-            elif need == LLAMACPP and installed(LLAMACPP) is None:
-                return f"llama.cpp is not installed: run `cflow baseline install {LLAMACPP}`"
-            elif need == "valgrind" and not cachegrind.available():
-                return "valgrind is not installed (Debian, Ubuntu: apt install valgrind)"
-        return None
 
 
 def isa_cells(names: Sequence[str], measure: Callable[[str, Isa], Evidence]) -> Found:

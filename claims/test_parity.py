@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
 from collections.abc import Callable, Mapping
 
 import pytest
@@ -119,10 +118,6 @@ def test_q8(measure: Measure, expected: Callable[[str], Trace], pinned: Pinned) 
 @pytest.mark.check("parity.live")
 def test_live(measure: Measure, trained: TrainedModels | None, claims_run: ClaimsRun, count: int) -> None:
     def produce() -> Cells:
-        missing = [name for name in ("torch", "architectures") if importlib.util.find_spec(name) is None]
-        if missing:
-            reason = NotMeasurable("PyTorch is not installed: pip install 'cflow-claims[train]'")
-            return {f"{name}, {figure}": reason for name in SIX for figure in ("logits", "choice")}
         cells: dict[str, Evidence | NotMeasurable] = {}
         for name in SIX:
             cells |= _live(name, trained, claims_run.threads, count)
