@@ -7,9 +7,12 @@ import typer
 from baselines.install import RECIPES, installed
 from baselines.install import install as install_baseline
 from baselines.install import remove as remove_baseline
+from cli.completion import baseline_names
 from cli.console import EXIT_USAGE, JsonOption, print_json, spinner
 
-_NameArgument = Annotated[str, typer.Argument(help=f"One of: {', '.join(RECIPES)}.")]
+_NameArgument = Annotated[
+    str, typer.Argument(help=f"One of: {', '.join(RECIPES)}.", autocompletion=baseline_names)
+]
 
 baseline = typer.Typer(
     name="baseline",

@@ -7,6 +7,7 @@ import typer
 from architectures.errors import DataError
 from architectures.sources import NOTICE_NAME, SOURCES, fetched
 from architectures.sources import get as get_source
+from cli.completion import text_names
 from cli.console import EXIT_USAGE, JsonOption, print_json
 
 data = typer.Typer(
@@ -26,7 +27,9 @@ def _without_command(context: typer.Context) -> None:
 
 
 @data.command(epilog="Example: cflow data get andersen")
-def get(name: Annotated[str, typer.Argument(help=f"One of: {', '.join(SOURCES)}.")]) -> None:
+def get(
+    name: Annotated[str, typer.Argument(help=f"One of: {', '.join(SOURCES)}.", autocompletion=text_names)],
+) -> None:
     """Fetch a text into the cache folder (environment variable CFLOW_DATA), unless it is there."""
     path, fresh = get_source(name)
     print(f"{name} {'fetched' if fresh else 'already there'} ({SOURCES[name].specifier}): {path}")

@@ -1,48 +1,103 @@
-"""`cflow explain`: what a claim or a check says, and what would support or refute it."""
+"""`cflow explain`: what a claim or check says, what would support or refute it, how it could fool us."""
 
-from importlib import resources
-from pathlib import Path
+import difflib
+import sys
+import textwrap
+from collections.abc import Iterator, Mapping
+from shutil import get_terminal_size
 from typing import Annotated, Any
 
 import typer
+from rich.console import Console
+from rich.markdown import Markdown
 
+from cli.claim_pages import sections
+from cli.completion import claim_and_check_ids
 from cli.console import JsonOption, UsageError, print_json
-from harness.registry import Check, Claim, Registry, load_registry
+from cli.registry import registry
+from harness.registry import Check, Claim, Registry
+
+_LABEL = 16
+_NARROWEST, _WIDEST = 50, 120
 
 
 def explain(
-    name: Annotated[str, typer.Argument(metavar="CLAIM", help='A claim ("7") or a check ("7.law").')],
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="CLAIM",
+            help='A claim ("7") or a check ("7.law"); none lists the claims.',
+            autocompletion=claim_and_check_ids,
+        ),
+    ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Explain a claim: its statement, the paper's finding, and the checks that decide it."""
-    registry = load_registry(claims_path())
-    claim, checks = _find(registry, name)
-    if json:
-        print_json({**_claim_json(claim), "checks": [_check_json(check) for check in checks]})
+    """Explain a claim: what the paper found, what is done here, how it could fool us, and what decides it."""
+    found = registry()
+    width = min(max(get_terminal_size().columns, _NARROWEST), _WIDEST)
+    if name is None:
+        if json:
+            print_json({"claims": [_claim_json(claim) for claim in found.claims]})
+        else:
+            _print(_list(found, width))
         return
-    print(f"Claim {claim.id}: {claim.title}{'' if claim.built else ' (not built yet)'}")
-    print(f"  statement      {claim.statement}")
-    print(f"  paper          {claim.paper_finding}")
+    claim, checks = _find(found, name)
+    text = sections(claim.id) if name == claim.id else {}
+    if json:
+        print_json(
+            {**_claim_json(claim), "text": dict(text), "checks": [_check_json(check) for check in checks]}
+        )
+        return
+    _print(_head(claim, width))
+    _print_sections(text, width)
     for check in checks:
         print()
-        for label, text in _lines(check):
-            print(f"  {label:<14} {text}")
+        _print(_fields(_lines(check), width))
+    if name == claim.id and claim.built:
+        print()
+        _print(_fields([("all of them", f"pytest claims/ --only {claim.id}")], width))
 
 
-def claims_path() -> Path:
-    """The registry of this installation."""
-    return Path(str(resources.files("claims") / "claims.toml"))
+def _print(lines: Iterator[str]) -> None:
+    for line in lines:
+        print(line)
 
 
-def _find(registry: Registry, name: str) -> tuple[Claim, tuple[Check, ...]]:
-    for claim in registry.claims:
+def _list(found: Registry, width: int) -> Iterator[str]:
+    for claim in found.claims:
+        text = f"{claim.title}. {claim.statement}"
+        yield from _wrapped(text, f"{claim.id:<11} ", width)
+    yield ""
+    yield from _wrapped("cflow explain CLAIM says more; of a check, too: cflow explain 7.law", "", width)
+
+
+def _head(claim: Claim, width: int) -> Iterator[str]:
+    yield f"Claim {claim.id}: {claim.title}{'' if claim.built else ' (not built yet)'}"
+    yield from _fields([("statement", claim.statement), ("paper", claim.paper_finding)], width)
+
+
+def _print_sections(text: Mapping[str, str], width: int) -> None:
+    """Markdown as text for a terminal, or as plain text elsewhere."""
+    console = Console(file=sys.stdout, width=width, highlight=False)
+    for heading, body in text.items():
+        print(f"\n{heading}")
+        with console.capture() as captured:
+            console.print(Markdown(body))
+        for line in captured.get().splitlines():
+            print(line.rstrip())
+
+
+def _find(found: Registry, name: str) -> tuple[Claim, tuple[Check, ...]]:
+    for claim in found.claims:
         if claim.id == name:
-            return claim, registry.checks_of(name)
-    for check in registry.checks:
+            return claim, found.checks_of(name)
+    for check in found.checks:
         if check.id == name:
-            return registry.claim(check.claim), (check,)
-    claims = ", ".join(claim.id for claim in registry.claims)
-    raise UsageError(f"no claim or check {name!r}; claims are {claims}")
+            return found.claim(check.claim), (check,)
+    near = difflib.get_close_matches(name.lower(), found.ids, n=3)
+    hint = f"did you mean {' or '.join(near)}? " if near else ""
+    claims = ", ".join(claim.id for claim in found.claims)
+    raise UsageError(f"no claim or check {name!r}; {hint}claims are {claims}")
 
 
 def _lines(check: Check) -> list[tuple[str, str]]:
@@ -62,9 +117,25 @@ def _lines(check: Check) -> list[tuple[str, str]]:
     return lines
 
 
+def _fields(lines: list[tuple[str, str]], width: int) -> Iterator[str]:
+    for label, text in lines:
+        yield from _wrapped(text, f"  {label:<{_LABEL - 2}} ", width)
+
+
+def _wrapped(text: str, head: str, width: int) -> list[str]:
+    return textwrap.wrap(
+        text,
+        width,
+        initial_indent=head,
+        subsequent_indent=" " * len(head),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
 def _target(check: Check) -> str:
     if check.target is None:
-        return "no target: recorded only"
+        return "no target: recorded only" if check.beyond else "targets of its rows"
     low, high = check.target
     return f"[{low:g}, {high:g}]"
 

@@ -32,11 +32,12 @@ from harness.errors import HarnessError
 
 # As a shell reports a process that SIGPIPE ended: the reader of our output went away.
 _EXIT_PIPE = 128 + signal.SIGPIPE
+COMPLETE_VARIABLE = "_CFLOW_COMPLETE"
+"""With it the script of a shell asks what may follow, instead of running a command."""
 
 app = typer.Typer(
     name="cflow",
     help="Decode quantised transformers on CPUs, and check the claims made about it.",
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
@@ -98,6 +99,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 def _invoke(arguments: list[str]) -> None:
     # Not `app(...)`: that turns Ctrl-C and a closed pipe into exit codes of its own, without a word.
+    if COMPLETE_VARIABLE in os.environ:
+        app(prog_name="cflow")
     command = typer.main.get_command(app)
     with command.make_context("cflow", arguments) as context:
         command.invoke(context)

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from cli.completion import geometry_names
 from cli.console import (
     JsonOption,
     StagesOption,
@@ -23,7 +24,11 @@ from engine.synth import synthesise
 def synth(
     target: Annotated[Path, typer.Argument(help="The .cflow or .vflow file to write, or replace.")],
     geometry: Annotated[
-        str, typer.Option(help='A name, numbers ("d=512,layers=6,vocab=1000"), or both ("arch4,layers=2").')
+        str,
+        typer.Option(
+            help='A name, numbers ("d=512,layers=6,vocab=1000"), or both ("arch4,layers=2").',
+            autocompletion=geometry_names,
+        ),
     ],
     type_: Annotated[str, typer.Option("--type", help="f32, f16, q4_0, q4_1 or q8_0.")] = "q4_0",
     seed: Annotated[int, typer.Option(min=0, help="Equal seeds give equal bytes.")] = 0,

@@ -8,6 +8,7 @@ import typer
 
 from architectures.pytorch import require_torch
 from architectures.table import ARCHITECTURES, PRESETS
+from cli.completion import architecture_names, preset_names, text_names
 from cli.console import JsonOption, print_json
 
 if TYPE_CHECKING:
@@ -15,14 +16,24 @@ if TYPE_CHECKING:
 
 
 def train(
-    arch: Annotated[str, typer.Option("--arch", help=f"One of: {', '.join(ARCHITECTURES)}.")],
+    arch: Annotated[
+        str,
+        typer.Option(
+            "--arch", help=f"One of: {', '.join(ARCHITECTURES)}.", autocompletion=architecture_names
+        ),
+    ],
     data: Annotated[
         list[str],
-        typer.Option(help="Text, parquet, a folder of them, or a name of `cflow data get`; may be repeated."),
+        typer.Option(
+            help="Text, parquet, a folder of them, or a name of `cflow data get`; may be repeated.",
+            autocompletion=text_names,
+        ),
     ],
     steps: Annotated[int, typer.Option(help="Steps of the optimiser.")],
     out: Annotated[Path, typer.Option(help="Folder for the model, its checkpoints and metrics.")],
-    preset: Annotated[str, typer.Option(help=f"Sizes: {', '.join(PRESETS)}.")] = "tiny",
+    preset: Annotated[
+        str, typer.Option(help=f"Sizes: {', '.join(PRESETS)}.", autocompletion=preset_names)
+    ] = "tiny",
     seed: Annotated[int, typer.Option(help="Of the weights and of the order of the text.")] = 0,
     resume: Annotated[bool, typer.Option("--resume", help="Go on where the last checkpoint is.")] = False,
     batch: Annotated[int | None, typer.Option(help="Sequences a step. Default: the preset's.")] = None,

@@ -97,6 +97,11 @@ class Registry:
         """SHA-256 of the UTF-8 text of claims.toml, hexadecimal."""
         return hashlib.sha256(self.text.encode()).hexdigest()
 
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """Of the claims, then of the checks: what --only and `cflow explain` take."""
+        return (*(claim.id for claim in self.claims), *(check.id for check in self.checks))
+
     def claim(self, claim_id: str) -> Claim:
         """The claim of that id. Raises RegistryError naming the ids that exist."""
         for claim in self.claims:
