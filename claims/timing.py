@@ -55,13 +55,17 @@ class Bench:
         return Roof(self.pool.threads, tuple(patterns))
 
 
+def arena_bytes() -> int:
+    """Size of the arena: at least four last-level caches."""
+    return max(256 * MIB, 4 * last_level_cache_bytes())
+
+
 @contextmanager
 def open_bench(threads: int, *, huge: bool = True) -> Iterator[Bench]:
     """Workers and arena, freed at the end. huge: the arena's pages, as large as those of the weights beside
     it.
     """
-    size_bytes = max(256 * MIB, 4 * last_level_cache_bytes())
-    with Pool(threads) as pool, Arena(pool, size_bytes, huge=huge) as arena:
+    with Pool(threads) as pool, Arena(pool, arena_bytes(), huge=huge) as arena:
         yield Bench(pool, arena, _fastest_pattern(arena))
 
 

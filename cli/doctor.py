@@ -1,231 +1,130 @@
 """`cflow doctor`: what can be measured on this machine, why not, and what would help."""
 
-import os
-import tempfile
-from dataclasses import asdict, dataclass
+import sys
+import textwrap
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from shutil import get_terminal_size
+from typing import Annotated
 
 import typer
 
-from baselines.errors import BaselineError
-from baselines.install import LLAMACPP, VLLM, VLLM_RECIPE, installed
-from baselines.llamacpp import LlamaCpp
-from cli.console import EXIT_USAGE, JsonOption, mb, print_json
-from engine import native, smollm2
-from engine.direct_io import direct_alignment
-from engine.enums import Isa, Reader, ReadPath
-from engine.errors import CflowError
-from engine.kernels import isa_default, isa_supported
-from engine.reads import MIB, consecutive, probe_reads
-from engine.topology import Topology, read_topology
-from harness.counters import probe_counters, process_io
-from harness.machine import machine_state, transparent_huge_pages, warnings
-from harness.profiles import DEFAULT_PROFILE, PROFILES, fit
+from claims.readiness.diagnosis import Diagnosis, diagnose
+from cli.completion import profile_names
+from cli.console import EXIT_FAILED, EXIT_USAGE, JsonOption, mb, message, print_json
+from harness.doctor import Effect, Finding, ProfileRow
+from harness.profiles import DEFAULT_PROFILE, PROFILES
 
-_PROBED_BYTES = MIB
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One line of the diagnosis. `required`: without it the profile cannot run. `remedy` is empty when ok."""
-
-    name: str
-    ok: bool
-    required: bool
-    detail: str
-    remedy: str = ""
+_ANSWERS = {"yes": "yes", "no": "no", "unknown": "?"}
+_NARROWEST, _WIDEST = 60, 120
+_LISTED = 6
+"""Checks or rows that are named one by one; of more, their number is said and JSON has them all."""
 
 
 def doctor(
     profile: Annotated[
-        str, typer.Option(help=f"Profile to be ready for: {', '.join(p.name for p in PROFILES)}.")
+        str,
+        typer.Option(
+            help=f"Profile to be ready for: {', '.join(p.name for p in PROFILES)}.",
+            autocompletion=profile_names,
+        ),
     ] = DEFAULT_PROFILE,
     out: Annotated[Path, typer.Option(help="Where results would go.")] = Path(),
+    measure: Annotated[
+        bool,
+        typer.Option("--measure/--no-measure", help="Measure noise: five seconds of an arm against itself."),
+    ] = True,
     json: JsonOption = False,
 ) -> None:
-    """Say what this machine can show. Exit code 2 when the profile cannot run here."""
-    state = machine_state(out)
-    findings = [*_engine(), *_evidence(), *_storage(out), _huge_pages(), _profile(profile, state)]
-    doubts = warnings(state)
-    ready = all(finding.ok for finding in findings if finding.required)
+    """Say what this machine can show, what it cannot, why, and what would help.
+
+    Exit code 0: ready. 1: the profile fits, but the machine is too noisy now for verdicts of timed checks.
+    2: the profile cannot run here.
+    """
+    if measure and sys.stderr.isatty():
+        message("listening to the machine for five seconds; --no-measure leaves that out")
+    found = diagnose(profile, out, measure=measure)
     if json:
-        print_json(
-            {
-                "ready": ready,
-                "profile": profile,
-                "findings": [asdict(finding) for finding in findings],
-                "warnings": list(doubts),
-                "machine": state,
-            }
-        )
+        print_json(found.to_json())
     else:
-        _print(state, findings, doubts)
-        print(f"\n{'ready' if ready else 'NOT ready'} for profile {profile}")
-    if not ready:
+        for line in report(found, min(max(get_terminal_size().columns, _NARROWEST), _WIDEST)):
+            print(line)
+    if not found.fits:
         raise typer.Exit(EXIT_USAGE)
+    if found.quiet is False:
+        raise typer.Exit(EXIT_FAILED)
 
 
-def _engine() -> list[Finding]:
-    try:
-        info = native.build_info()
-    except CflowError as error:
-        return [Finding("engine", False, True, str(error), f"run `{native.BUILD_COMMAND}`")]
-    sets = ", ".join(isa.name.lower() for isa in Isa if isa_supported(isa))
-    default = isa_default()
-    return [
-        Finding("engine", True, True, info),
-        Finding("instruction sets", True, True, f"{sets}; default {default.name.lower()}"),
-        *_topology(read_topology()),
-        _vnni(),
-        _smollm2(),
-        _llamacpp(),
-        _vllm(),
-    ]
+def report(found: Diagnosis, width: int) -> Iterator[str]:
+    """The lines for people, at most `width` columns wide unless a word is wider."""
+    cpu, memory, storage = found.state["cpu"], found.state["memory"], found.state["storage"]
+    yield f"cpu        {cpu['model'] or 'unknown'}, {cpu['physical']} cores, {cpu['logical']} threads"
+    yield f"memory     {_size(memory['available_bytes'])} available of {_size(memory['total_bytes'])}"
+    yield f"storage    {_size(storage['free_bytes'])} free, {storage['filesystem'] or 'unknown file system'}"
+    yield ""
+    for finding, effects in found.findings:
+        yield from _finding(finding, effects, width)
+    yield ""
+    yield from _profiles(found.profiles, width)
+    yield ""
+    yield from _wrapped(_conclusion(found), "", width)
 
 
-def _topology(found: Topology) -> list[Finding]:
-    """Where workers can run, and how many there are without --threads."""
-    quota = "no cgroup quota" if found.quota_cpus is None else f"cgroup quota of {found.quota_cpus:g} CPUs"
-    cpus = (
-        f"{_counted(found.nodes, 'NUMA node')}, {_counted(found.cores, 'physical core')}, "
-        f"{_counted(found.siblings, 'SMT sibling')}, {found.allowed} of {found.online} CPUs allowed, {quota}"
-    )
-    return [
-        Finding("topology", True, True, cpus),
-        Finding("threads", True, True, f"{found.threads} by default ({found.reason})"),
-    ]
+def _finding(finding: Finding, effects: Sequence[Effect], width: int) -> Iterator[str]:
+    answer = "NO" if finding.required and finding.state == "no" else _ANSWERS[finding.state]
+    yield from _wrapped(f"{finding.name}: {finding.detail}", f"{answer:<3}  ", width)
+    if finding.remedy:
+        yield from _wrapped(finding.remedy, "       -> ", width)
+    for effect in effects:
+        yield from _wrapped(effect_words(effect), "       => ", width)
 
 
-def _counted(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
+def effect_words(effect: Effect) -> str:
+    """ "NOT MEASURABLE HERE: 2.l1.cachegrind"."""
+    parts = []
+    if effect.checks:
+        parts.append(_listed(effect.checks, "checks"))
+    if effect.rows:
+        parts.append(_listed(effect.rows, "rows"))
+    return f"{'' if effect.certain else 'perhaps '}{effect.verdict}: {'; '.join(parts)}"
 
 
-def _vnni() -> Finding:
-    ok = isa_supported(Isa.AVX512VNNI)
-    remedy = "" if ok else "AVX-512 kernels are not measured here; use a CPU that has AVX-512 VNNI"
-    return Finding("AVX-512 VNNI", ok, False, "supported" if ok else "this CPU or OS lacks it", remedy)
+def _listed(names: Sequence[str], what: str) -> str:
+    if len(names) <= _LISTED:
+        return ", ".join(names)
+    return f"{len(names)} {what}, {', '.join(names[: _LISTED - 1])} ..."
 
 
-def _smollm2() -> Finding:
-    try:
-        return Finding("SmolLM2 weights", True, False, smollm2.gguf_path().name)
-    except CflowError as error:
-        return Finding("SmolLM2 weights", False, False, str(error), f"run `{smollm2.INSTALL_COMMAND}`")
+def _profiles(rows: Sequence[ProfileRow], width: int) -> Iterator[str]:
+    yield f"{'profile':<9}{'time':>10}{'memory':>9}{'disk':>9}{'cores':>7}  fits"
+    for row in rows:
+        one = row.profile
+        fits = "yes" if row.fits else f"no: {'; '.join(row.missing)}"
+        sizes = f"{one.ram_bytes / 1e9:>6.0f} GB{one.disk_bytes / 1e9:>6.0f} GB{one.cores:>7}"
+        yield from _wrapped(fits, f"{one.name:<9}{row.budget_s / 60:>6.0f} min{sizes}  ", width)
 
 
-def _llamacpp() -> Finding:
-    """Version and back end as the library itself reports them: it is started, and loads no model."""
-    name = "llama.cpp baseline"
-    if installed(LLAMACPP) is None:
-        return Finding(name, False, False, "not installed", f"run `cflow baseline install {LLAMACPP}`")
-    try:
-        with LlamaCpp() as baseline:
-            build = baseline.build()
-    except BaselineError as error:
-        return Finding(name, False, False, str(error), "comparisons with it are NOT MEASURABLE HERE")
-    return Finding(name, True, False, f"{build.version} ({build.commit}), back end {build.back_end}")
-
-
-def _vllm() -> Finding:
-    """Not started: that takes longer than all else here. The installation proved that it runs."""
-    name = "vLLM baseline"
-    if installed(VLLM) is None:
-        remedy = f"run `cflow baseline install {VLLM}` ({VLLM_RECIPE.needed_bytes / 1e9:.0f} GB of disk)"
-        return Finding(name, False, False, "not installed", remedy)
-    return Finding(name, True, False, VLLM_RECIPE.specifier)
-
-
-def _evidence() -> list[Finding]:
-    io = process_io()
-    remedy = "" if io else "checks that count device bytes are NOT MEASURABLE HERE; mount /proc"
-    found = "bytes from storage can be counted" if io else "/proc/self/io cannot be read"
-    return [*_hardware_counters(), Finding("device bytes", io is not None, False, found, remedy)]
-
-
-def _storage(folder: Path) -> list[Finding]:
-    """How experts would be read from a file in `folder`: the reader itself reads one there."""
-    try:
-        with tempfile.NamedTemporaryFile(dir=folder, prefix=".cflow-doctor-") as file:
-            file.write(bytes(_PROBED_BYTES))
-            file.flush()
-            os.fsync(file.fileno())
-            found = probe_reads(Path(file.name), consecutive(_PROBED_BYTES, _PROBED_BYTES))
-            alignment = direct_alignment(Path(file.name))
-    except (OSError, CflowError) as error:
-        return [Finding("reads from disk", False, False, f"{folder}: {error}", "give a folder with --out")]
-    past = found.path is ReadPath.DIRECT
-    aligned = "" if alignment is None else f", aligned to {alignment} bytes"
-    uring = found.reader is Reader.IO_URING
-    return [
-        Finding(
-            "O_DIRECT",
-            past,
-            False,
-            f"reads go past the page cache{aligned}" if past else f"refused or meaningless in {folder}",
-            "" if past else "keep models on a local file system: reads go through the page cache here",
-        ),
-        Finding(
-            "io_uring",
-            uring,
-            False,
-            "reads experts beside the computation" if uring else "refused: a few threads read instead",
-            "" if uring else "they take more processor time; a container's seccomp profile may be the reason",
-        ),
-    ]
-
-
-def _huge_pages() -> Finding:
-    state = transparent_huge_pages()
-    ok = state in ("always", "madvise")
-    remedy = "reads into small pages take longer: allow them in /sys/kernel/mm/transparent_hugepage/enabled"
-    return Finding(
-        "huge pages for buffers", ok, False, state or "not known to this kernel", "" if ok else remedy
-    )
-
-
-def _hardware_counters() -> list[Finding]:
-    """One line for the counters that can be read, and one for each reason why others cannot."""
-    groups: dict[str, list[str]] = {}
-    for status in probe_counters():
-        groups.setdefault("" if status.available else status.reason, []).append(status.name)
-    remedy = "hardware evidence that needs them is NOT MEASURABLE HERE; bare metal usually has them"
-    return [
-        Finding(
-            "hardware counters",
-            not reason,
-            False,
-            ", ".join(names) + (f": {reason}" if reason else ""),
-            remedy if reason else "",
+def _conclusion(found: Diagnosis) -> str:
+    if not found.fits:
+        return f"NOT ready for profile {found.profile}"
+    if found.quiet is False:
+        return (
+            f"profile {found.profile} can run, but not for verdicts of timed checks: too noisy now; what is "
+            "counted or simulated does not mind"
         )
-        for reason, names in groups.items()
-    ]
+    unheard = "" if found.quiet else "; noise was not measured"
+    return f"ready for profile {found.profile}{unheard}"
 
 
-def _profile(name: str, state: dict[str, Any]) -> Finding:
-    fitting = fit(name, state)
-    return Finding(
-        f"profile {name}",
-        fitting.fits,
-        True,
-        "fits" if fitting.fits else "; ".join(fitting.missing),
-        "" if fitting.smaller is None or fitting.fits else f"use --profile {fitting.smaller.name}",
+def _wrapped(text: str, head: str, width: int) -> list[str]:
+    return textwrap.wrap(
+        text,
+        width,
+        initial_indent=head,
+        subsequent_indent=" " * len(head),
+        break_long_words=False,
+        break_on_hyphens=False,
     )
-
-
-def _print(state: dict[str, Any], findings: list[Finding], doubts: tuple[str, ...]) -> None:
-    cpu, memory, storage = state["cpu"], state["memory"], state["storage"]
-    print(f"cpu        {cpu['model']}, {cpu['physical']} cores, {cpu['logical']} threads")
-    print(f"memory     {_size(memory['available_bytes'])} available of {_size(memory['total_bytes'])}")
-    print(f"storage    {_size(storage['free_bytes'])} free")
-    print()
-    for finding in findings:
-        answer = "yes" if finding.ok else "NO" if finding.required else "no"
-        print(f"{answer:<3}  {finding.name}: {finding.detail}")
-        if finding.remedy:
-            print(f"       -> {finding.remedy}")
-    for doubt in doubts:
-        print(f"warn {doubt}")
 
 
 def _size(size_bytes: int | None) -> str:

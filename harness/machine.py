@@ -29,6 +29,11 @@ _ISA: Final = (
 )  # fmt: skip
 _UNITS: Final = {"K": 2**10, "M": 2**20, "G": 2**30}
 _NO_LIMIT_BYTES: Final = 2**60
+_SWITCH: Final = {"1": True, "0": False}
+MAX_LOAD: Final = 0.5
+"""Load average per usable core above which other work is running."""
+MAX_STEAL: Final = 0.01
+"""Share of CPU time since boot above which the host disturbs."""
 
 
 def machine_state(out_dir: Path, root: Path = ROOT) -> dict[str, Any]:
@@ -116,7 +121,7 @@ def isa(root: Path = ROOT) -> list[str]:
 
 def smt(root: Path = ROOT) -> bool | None:
     """Whether two logical CPUs share a core."""
-    return _text(root / "sys/devices/system/cpu/smt/active") == "1"
+    return _SWITCH.get(_text(root / "sys/devices/system/cpu/smt/active"))
 
 
 def affinity() -> list[int]:
@@ -204,9 +209,11 @@ def governor(root: Path = ROOT) -> str | None:
 
 def boost(root: Path = ROOT) -> bool | None:
     """Whether turbo frequencies are allowed; None where the machine does not tell."""
-    if (root / "sys/devices/system/cpu/intel_pstate/no_turbo").exists():
-        return _text(root / "sys/devices/system/cpu/intel_pstate/no_turbo") == "0"
-    return _text(root / "sys/devices/system/cpu/cpufreq/boost") == "1"
+    off = root / "sys/devices/system/cpu/intel_pstate/no_turbo"
+    if off.exists():
+        switched_off = _SWITCH.get(_text(off))
+        return None if switched_off is None else not switched_off
+    return _SWITCH.get(_text(root / "sys/devices/system/cpu/cpufreq/boost"))
 
 
 def frequency_mhz() -> float | None:
@@ -307,9 +314,9 @@ def warnings(state: Mapping[str, Any]) -> tuple[str, ...]:
         found.append(f"frequency governor is {cpu['governor']}: use performance")
     if cpu["quota_cpus"] is not None and cpu["physical"] and cpu["quota_cpus"] < cpu["physical"]:
         found.append(f"a cgroup allows {cpu['quota_cpus']:.2f} CPUs of {cpu['physical']} cores")
-    if load["average_1m"] is not None and load["average_1m"] > 0.5 * usable_cpus(state):
+    if load["average_1m"] is not None and load["average_1m"] > MAX_LOAD * usable_cpus(state):
         found.append(f"load average is {load['average_1m']:.2f}: other work is running")
-    if load["steal_share"] is not None and load["steal_share"] > 0.01:
+    if load["steal_share"] is not None and load["steal_share"] > MAX_STEAL:
         found.append(f"the host took {load['steal_share']:.1%} of CPU time since boot")
     if state["kernel"].get("run_delay") is False:
         found.append("the kernel keeps no run-queue delay: rounds in which a worker waited are not void")

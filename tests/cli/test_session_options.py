@@ -103,12 +103,3 @@ def test_generate_names_the_least_budget(cflow: Cflow, moe: Path) -> None:
 def test_generate_refuses_to_be_told_the_context(cflow: Cflow, moe: Path) -> None:
     outcome = cflow("generate", "-m", moe, "--token-ids", "1", "-o", "context=7")
     assert (outcome.code, "--option context" in outcome.err) == (2, True)
-
-
-def test_doctor_names_the_way_of_reading(cflow: Cflow, tmp_path: Path) -> None:
-    found = cflow("doctor", "--profile", "smoke", "--out", tmp_path).out
-    for name in ("O_DIRECT:", "io_uring:", "huge pages for buffers:"):
-        assert name in found
-    assert not list(tmp_path.iterdir()), "the probe leaves nothing behind"
-    missing = cflow("doctor", "--profile", "smoke", "--out", tmp_path / "absent").out
-    assert "reads from disk" in missing

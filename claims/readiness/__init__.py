@@ -1,0 +1,1 @@
+"""`cflow doctor` without its printing: what this machine and installation can show of the claims."""
