@@ -33,6 +33,7 @@ from reports import render
 
 USAGE_ERROR = 2
 NARROWEST = 100  # columns of the table at the end; a narrower terminal wraps it
+_LEFT_OUT = ("--resume", "-x", "--exitfirst")
 _RUN = pytest.StashKey[ClaimsRun]()
 _ENDED = pytest.StashKey[list[str]]()
 
@@ -215,38 +216,40 @@ def measure(
 
     def run_check(produce: Callable[[], Found], limits: Sequence[str] = ()) -> None:
         if claims_run.profile not in claims_run.registry.check(check_id).budget_s:
-            pytest.skip(f"not part of profile {claims_run.profile}")
+            pytest.skip(f"{check_id}: not part of profile {claims_run.profile}")
         try:
             with capsys.disabled():  # progress belongs on the terminal, and pytest would keep it
                 verdict, reason = claims_run.measure(check_id, produce, limits)
         except (ResultsError, CflowError, OSError) as error:
             # A full disk, a model that cannot be made, memory that is not there: what was measured is kept.
             refuse(f"{check_id}: {error}")
-        judge(verdict, reason, config)
+        judge(check_id, verdict, reason, config)
 
     yield run_check
 
 
-def judge(verdict: Verdict | None, reason: str, config: pytest.Config) -> None:
+def judge(check_id: str, verdict: Verdict | None, reason: str, config: pytest.Config) -> None:
     """Pass, fail or skip: SUPPORTED and recorded pass, REFUTED fails, the others skip."""
     if config.getoption("record_only") and verdict not in (INCONCLUSIVE, NOT_MEASURABLE):
         return
     if verdict == REFUTED:
-        pytest.fail(f"REFUTED: {reason}", pytrace=False)
+        pytest.fail(f"{check_id} {verdict}: {reason}", pytrace=False)
     if verdict in (INCONCLUSIVE, NOT_MEASURABLE):
         if config.getini("strict"):
-            pytest.fail(f"{verdict}: {reason}", pytrace=False)
-        pytest.skip(f"{verdict}: {reason}")
+            pytest.fail(f"{check_id} {verdict}: {reason}", pytrace=False)
+        pytest.skip(f"{check_id} {verdict}: {reason}")
 
 
 def resuming(config: pytest.Config, out: Path) -> str:
-    """The command that goes on with a run: the same arguments, with its folder."""
+    """The command that goes on with a run: the same arguments, with its folder. Without -x: what failed is
+    recorded, fails again, and would end it.
+    """
     words: list[str] = []
     given = iter(map(str, config.invocation_params.args))
     for word in given:
         if word == "--out":
             next(given, None)
-        elif word != "--resume" and not word.startswith("--out="):
+        elif word not in _LEFT_OUT and not word.startswith(("--out=", "--maxfail=")):
             words.append(word)
     return shlex.join(["pytest", *words, "--resume", "--out", str(out)])
 

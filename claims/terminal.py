@@ -38,7 +38,8 @@ class Block:
     def erase(self) -> None:
         """Takes the block off; the cursor is where it was before the first drawing."""
         if self._height:
-            column = self._column()
+            column, columns = self._column(), shutil.get_terminal_size().columns
+            column = column % columns or min(column, columns - 1)  # a long half line has wrapped
             self._write(_up(self._height - 1) + _ERASE_BELOW + _up(1) + (f"\x1b[{column}C" if column else ""))
             self._height = 0
 

@@ -35,7 +35,7 @@ def test_a_run_records_judges_and_reports(tmp_path: Path) -> None:
     out = tmp_path / "run"
     done = run_claims("--out", str(out), *QUICK_CHECKS)
     assert done.returncode == 1, done.stdout + done.stderr
-    assert "REFUTED" in done.stdout
+    assert "7.path REFUTED: exact value" in done.stdout
     assert f"report: {out / 'report.html'}" in done.stdout
     assert (out / "report.html").read_text().lower().startswith("<!doctype html>")
     results = harness.load(out)
@@ -139,7 +139,7 @@ def test_the_command_that_goes_on_names_its_folder_once() -> None:
     given = ["claims/", "--profile", "smoke", "--out=a", "-x", "--out", "b c", "--resume", "-k", "law"]
     config = SimpleNamespace(invocation_params=SimpleNamespace(args=given))
     assert resuming(cast(pytest.Config, config), Path("b c")) == (
-        "pytest claims/ --profile smoke -x -k law --resume --out 'b c'"
+        "pytest claims/ --profile smoke -k law --resume --out 'b c'"
     )
 
 

@@ -41,6 +41,15 @@ def test_whatever_is_drawn_is_gone_after_it_is_erased(
     assert (screen.row, screen.column) == (1, len(half))
 
 
+@pytest.mark.parametrize(("half", "column"), [(95, 15), (40, 39), (39, 39)])
+def test_the_cursor_goes_back_into_a_half_line_that_wrapped(narrow: int, half: int, column: int) -> None:
+    screen = Screen(narrow)
+    shown = block(screen, "x" * half)
+    shown.draw([Text("below")])
+    shown.erase()
+    assert (screen.row, screen.column) == (0, column)
+
+
 def test_a_long_line_is_cut_and_a_drawing_is_one_write(narrow: int) -> None:
     screen = Screen(narrow)
     shown = block(screen)
