@@ -6,5 +6,5 @@ ARGS ?=
 .PHONY: claims tests
 claims tests:
 	@sh tools/preflight.sh $(PYTHON)
-	@test -x .venv/bin/tox || { $(PYTHON) -m venv .venv && .venv/bin/pip install --quiet 'tox>=4.20'; }
+	@test -x .venv/bin/tox || { $(PYTHON) -m venv .venv && .venv/bin/pip install --quiet 'tox>=4.67'; }
 	.venv/bin/tox -e $@ -- $(ARGS)

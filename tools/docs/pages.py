@@ -1,0 +1,38 @@
+"""What is generated into docs/generated/ before the site is built; pages of docs/ include it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cli.explain import claims_path
+from harness.registry import load_registry
+from tools.build_engine import ROOT
+from tools.docs.c_reference import c_reference
+from tools.docs.check_tables import check_table, claim_statement
+from tools.docs.cli_reference import cli_reference
+from tools.docs.schema_reference import schema_reference
+
+GENERATED = ROOT / "docs" / "generated"
+
+
+def generated_pages() -> dict[str, str]:
+    """File name to Markdown text."""
+    registry = load_registry(claims_path())
+    pages = {
+        "cli.md": cli_reference(),
+        "results.md": schema_reference(ROOT / "harness/schema/results-1.json"),
+        "c_api.md": c_reference((ROOT / "engine/include/cflow.h").read_text(encoding="utf-8")),
+    }
+    for claim in registry.claims:
+        pages[f"statement-{claim.id}.md"] = claim_statement(registry, claim.id)
+        pages[f"checks-{claim.id}.md"] = check_table(registry, claim.id)
+    return pages
+
+
+def write_pages(folder: Path = GENERATED) -> None:
+    """Writes what changed, so that an incremental build sees what did not."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in generated_pages().items():
+        path = folder / name
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            path.write_text(text, encoding="utf-8")
