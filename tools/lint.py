@@ -1,4 +1,4 @@
-"""Style, types, and builds with warnings as errors: `tox -e lint`.
+"""Style, types, and builds with warnings as errors: `tox -e lint`; `tox -e lint -- STEP...` for some.
 
 Every step runs, whatever the others found. A tool that is not installed skips its step with a note; the
 exit code is 1 when a step failed.
@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +19,10 @@ from tools.build_engine import ROOT, BuildError, build_engine
 
 CLANG_FORMAT_MAJOR = 19
 """Versions of clang-format disagree about the same configuration; pyproject.toml pins this one."""
+
+
+WORKFLOW_SCHEMA = ("--builtin-schema", "vendor.github-workflows")
+"""That which the tool brings along: nothing is fetched."""
 
 
 class MissingToolError(Exception):
@@ -48,6 +52,11 @@ def shell_scripts(root: Path = ROOT) -> list[Path]:
     """The shell scripts that are ours."""
     found = (path for folder in ("tools", "harness") for path in (root / folder).rglob("*.sh"))
     return [root / ".ci/run", *sorted(found)]
+
+
+def workflows(root: Path = ROOT) -> list[str]:
+    """The workflows of GitHub Actions."""
+    return sorted(map(str, (root / ".github/workflows").glob("*.yml")))
 
 
 def run_module(module: str, *arguments: str) -> None:
@@ -108,6 +117,7 @@ STEPS = (
     Step("ruff check", lambda: run_module("ruff", "check", ".")),
     Step("ruff format", lambda: run_module("ruff", "format", "--check", ".")),
     Step("mypy --strict", lambda: run_module("mypy")),
+    Step("workflow schema", lambda: run_module("check_jsonschema", *WORKFLOW_SCHEMA, *workflows())),
     Step("shellcheck", check_shell),
     Step("clang-format", check_c_format),
     Step("gcc -Werror", lambda: check_warnings(("gcc",))),
@@ -132,5 +142,15 @@ def run_steps(steps: tuple[Step, ...]) -> int:
     return 1 if counts["failed"] else 0
 
 
+def main(names: Sequence[str]) -> int:
+    """Runs the steps of these names, or all of them without a name. Exit code 2: there is no such step."""
+    known = {step.name: step for step in STEPS}
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        print(f"lint: no step {unknown[0]!r}; steps are {', '.join(known)}", file=sys.stderr)
+        return 2
+    return run_steps(tuple(known[name] for name in names) or STEPS)
+
+
 if __name__ == "__main__":
-    sys.exit(run_steps(STEPS))
+    sys.exit(main(sys.argv[1:]))

@@ -73,3 +73,21 @@ def test_tools_without_cmake_say_so_in_one_line(module: str, tmp_path: Path) -> 
     assert done.returncode == 2
     assert "cmake is not installed" in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_steps_are_chosen_by_name(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    steps = (lint.Step("a", lambda: None), lint.Step("b c", fail), lint.Step("d", skip))
+    monkeypatch.setattr(lint, "STEPS", steps)
+    assert lint.main(["d", "a"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "1 passed, 0 failed, 1 skipped"
+    assert lint.main(["b c"]) == 1
+    assert lint.main([]) == 1
+    assert capsys.readouterr().out.splitlines()[-1] == "1 passed, 1 failed, 1 skipped"
+
+
+def test_unknown_steps_are_usage_errors(capsys: pytest.CaptureFixture[str]) -> None:
+    assert lint.main(["ruff check", "ruff"]) == 2
+    found = capsys.readouterr()
+    assert "no step 'ruff'; steps are ruff check, ruff format" in found.err and found.out == ""
