@@ -10,7 +10,7 @@ from tools.docs.pages import write_pages  # noqa: E402  (the checkout, which hol
 
 project = "cflow-claims"
 author = "the cflow-claims project"
-project_copyright = "Apache-2.0"
+project_copyright = "the cflow-claims project; licence Apache-2.0"
 html_title = "cflow-claims"
 html_theme = "furo"
 html_copy_source = False

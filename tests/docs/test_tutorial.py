@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.docs.tutorial import TUTORIAL, Block, TutorialError, blocks, environment, run, work_folder
+from tools.docs.tutorial import TUTORIAL, TutorialError, blocks, environment, run, work_folder
 
 AGAIN = "run `python -m tools.docs.tutorial` and look at what it changes"
 EXAMPLE = """text
@@ -41,20 +41,15 @@ def test_commands_print_what_the_tutorial_shows(tmp_path: Path) -> None:
     folder = work_folder(tmp_path)
     compared = 0
     for block in blocks(TUTORIAL.read_text(encoding="utf-8")):
-        found = run(shortened(block), folder, variables)
+        if "minutes" in block.marks:  # the claims at the smoke profile are a stage of their own
+            continue
+        found = run(block, folder, variables)
         if block.marks & {"same", "numbers"}:
             compared += 1
             assert words(found, block.marks) == words(block.output, block.marks), f"{block.command}: {AGAIN}"
         else:
             assert block.output.strip(), f"{block.command}: {AGAIN}"
     assert compared >= 7
-
-
-def shortened(block: Block) -> Block:
-    """The whole run is that of the stage for claims; here the checks that the text comes back to will do."""
-    if "minutes" not in block.marks:
-        return block
-    return replace(block, command=block.command.replace("pytest ", "pytest --only 4.loads --only 7.path "))
 
 
 def test_blocks_are_read_with_marks_and_outputs() -> None:

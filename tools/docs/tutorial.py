@@ -6,7 +6,7 @@ changed is replaced. A comment above a block says what a test may ask of it:
 
     <!-- same -->      the output is the same on every machine
     <!-- numbers -->   it is, but for its numbers
-    <!-- minutes -->   it takes longer than a test should
+    <!-- minutes -->   it takes longer than a test should, or needs what took so long
     <!-- exit 1 -->    with either: the exit code, 0 otherwise
 
 Blocks without `same` or `numbers` are only run.
