@@ -60,14 +60,14 @@ def schema() -> dict[str, Any]:
     return loaded
 
 
-def write_atomically(path: Path, text: str) -> None:
+def write_atomically(path: Path, content: str | bytes) -> None:
     """Writes to a temporary name in the same folder, fsyncs, renames, fsyncs the folder. Nothing half-written
-    stays.
+    stays. Text is written as UTF-8.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with temporary.open("w", encoding="utf-8") as file:
-            file.write(text)
+        with temporary.open("wb") as file:
+            file.write(content.encode("utf-8") if isinstance(content, str) else content)
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)

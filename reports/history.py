@@ -97,11 +97,11 @@ def earlier(results: Results) -> Earlier:
         except HarnessError as error:
             notes.append(f"{path.name}: left out: {fmt.capital(str(error))}.")
     found.sort(key=lambda run: run.run["created_utc"], reverse=True)
-    unread = len(beside) - MAX_READ
+    unread, unshown = len(beside) - MAX_READ, len(found) - MAX_RUNS
     if unread > 0:
-        notes.append(f"{unread} older runs in the folder beside were not looked at.")
-    if len(found) > MAX_RUNS:
-        notes.append(f"{len(found) - MAX_RUNS} older runs of this machine and profile are not shown.")
+        notes.append(f"Older runs in the folder beside that were not looked at: {unread}.")
+    if unshown > 0:
+        notes.append(f"Older runs of this machine and profile that are not shown: {unshown}.")
     return Earlier(tuple(found[:MAX_RUNS]), tuple(notes))
 
 
