@@ -4,13 +4,13 @@
 
 #include <sys/mman.h>
 
-/* The kernel reads at most its readahead for one call. */
+/* The kernel reads at most its readahead for one call, and wants whole pages, which may be larger than those of the file. */
 static void advise(const cflow_session *session, const cf_expert_blob *blob)
 {
-    uint8_t *at = (uint8_t *)(uintptr_t)(session->model->map + blob->offset);
-    for (uint64_t done = 0; done < blob->bytes; done += session->readahead_bytes) {
-        const uint64_t left = blob->bytes - done;
-        (void)madvise(at + done, left < session->readahead_bytes ? left : session->readahead_bytes, MADV_WILLNEED);
+    const uint64_t step = session->readahead_bytes, end = blob->offset + blob->bytes;
+    for (uint64_t at = blob->offset / cf_page_bytes() * cf_page_bytes(); at < end; at += step) {
+        (void)madvise((uint8_t *)(uintptr_t)(session->model->map + at), end - at < step ? end - at : step,
+                      MADV_WILLNEED);
     }
 }
 

@@ -5,20 +5,26 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 static const size_t HUGE_PAGE_BYTES = (size_t)2 << 20;
-static const size_t SMALL_PAGE_BYTES = 4096;
 
 static size_t round_up(size_t bytes, size_t multiple)
 {
     return (bytes + multiple - 1) / multiple * multiple;
 }
 
+size_t cf_page_bytes(void)
+{
+    const long bytes = sysconf(_SC_PAGESIZE);
+    return bytes > 0 ? (size_t)bytes : 4096;
+}
+
 size_t cf_memory_whole_pages(size_t bytes, int *huge_out)
 {
     /* A huge page that is mostly empty costs more to clear than it saves in address translation. */
     *huge_out = bytes >= HUGE_PAGE_BYTES / 4;
-    return round_up(bytes, *huge_out ? HUGE_PAGE_BYTES : SMALL_PAGE_BYTES);
+    return round_up(bytes, *huge_out ? HUGE_PAGE_BYTES : cf_page_bytes());
 }
 
 int cf_memory_map(cf_memory *memory, size_t bytes, int huge, const char *what)
@@ -30,7 +36,7 @@ int cf_memory_map(cf_memory *memory, size_t bytes, int huge, const char *what)
     }
     /* Whole huge pages, aligned to them: a shorter head or tail would fall back to small ones. */
     const int whole = huge && bytes >= HUGE_PAGE_BYTES;
-    const size_t page = whole ? HUGE_PAGE_BYTES : SMALL_PAGE_BYTES, slack = whole ? HUGE_PAGE_BYTES : 0;
+    const size_t page = whole ? HUGE_PAGE_BYTES : cf_page_bytes(), slack = whole ? HUGE_PAGE_BYTES : 0;
     if (bytes > SIZE_MAX - page - slack) {
         return cf_fail(CFLOW_ERR_MEMORY, "%s: %zu bytes is more than can be addressed", what, bytes);
     }

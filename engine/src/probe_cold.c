@@ -5,6 +5,7 @@
 #include "hints.h"
 #include "model.h"
 #include "pool.h"
+#include "session.h"
 
 #include <errno.h>
 #include <string.h>
@@ -70,7 +71,7 @@ int cflow_probe_hints(const cflow_model *model, uint64_t offset, uint64_t bytes,
 static int will_need(const cflow_model *model, uint64_t offset, uint64_t bytes)
 {
     const uint64_t end = offset + bytes;
-    for (uint64_t at = offset / PAGE * PAGE; at < end; at += ADVICE_BYTES) {
+    for (uint64_t at = offset / cf_page_bytes() * cf_page_bytes(); at < end; at += ADVICE_BYTES) {
         const uint64_t length = end - at < ADVICE_BYTES ? end - at : ADVICE_BYTES;
         if (madvise((void *)(uintptr_t)(model->map + at), (size_t)length, MADV_WILLNEED) != 0) {
             return cf_fail(CFLOW_ERR_IO, "%s: MADV_WILLNEED of %llu bytes from %llu on: %s", model->path,

@@ -21,13 +21,15 @@ int64_t cf_option_default(int option); /* what options.c sets at first */
 
 /*
  * Zeroed anonymous memory; huge = 1: aligned to and, where the kernel gives them, on transparent huge pages when it fills
- * one; 0: on 4 KiB pages.
+ * one; 0: on ordinary pages.
  */
 typedef struct cf_memory {
     void *data;
     size_t bytes;
 } cf_memory;
 
+/* Of an ordinary page: 4 KiB on x86-64, up to 64 KiB elsewhere. */
+size_t cf_page_bytes(void);
 int cf_memory_map(cf_memory *memory, size_t bytes, int huge, const char *what);
 /* `bytes` rounded up to whole pages of their own, of the size (*huge_out = 1: huge) that suits so many. */
 size_t cf_memory_whole_pages(size_t bytes, int *huge_out);
