@@ -34,6 +34,7 @@ set(CFLOW_SOURCES
     engine/src/pool.c
     engine/src/probe.c
     engine/src/probe_cold.c
+    engine/src/probe_loops.c
     engine/src/probe_reads.c
     engine/src/probe_walk.c
     engine/src/quantize.c

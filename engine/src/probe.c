@@ -1,16 +1,12 @@
 /* probe.c - roofs of the machine, measured with the workers that decode: read bandwidth, multiply-adds, single kernels. */
 #include "act.h"
 #include "error.h"
+#include "probe_loops.h"
 #include "session.h"
 #include "walk.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-#if defined(__x86_64__)
-#include <immintrin.h>
-#define CF_TARGET(set) __attribute__((target(set)))
-#endif
 
 struct cflow_arena {
     cf_memory memory;
@@ -111,15 +107,21 @@ typedef struct read_pattern {
     unsigned prefetch; /* bytes ahead; 0 = hardware prefetch alone */
 } read_pattern;
 
+#if defined(__aarch64__)
+#define HINT "PRFM PLDL1KEEP"
+#else
+#define HINT "PREFETCHT0"
+#endif
+
 static const read_pattern READ_PATTERNS[] = {
     {"1 stream", 1, 0},
     {"2 streams", 2, 0},
     {"4 streams", 4, 0},
-    {"1 stream, PREFETCHT0 2 KiB ahead", 1, 2048},
-    {"1 stream, PREFETCHT0 4 KiB ahead", 1, 4096},
-    {"1 stream, PREFETCHT0 8 KiB ahead", 1, 8192},
-    {"2 streams, PREFETCHT0 4 KiB ahead", 2, 4096},
-    {"4 streams, PREFETCHT0 4 KiB ahead", 4, 4096},
+    {"1 stream, " HINT " 2 KiB ahead", 1, 2048},
+    {"1 stream, " HINT " 4 KiB ahead", 1, 4096},
+    {"1 stream, " HINT " 8 KiB ahead", 1, 8192},
+    {"2 streams, " HINT " 4 KiB ahead", 2, 4096},
+    {"4 streams, " HINT " 4 KiB ahead", 4, 4096},
 };
 
 int cflow_read_pattern_count(void)
@@ -132,54 +134,6 @@ const char *cflow_read_pattern_name(int pattern)
     return pattern >= 0 && pattern < cflow_read_pattern_count() ? READ_PATTERNS[pattern].name : NULL;
 }
 
-/* Sums `bytes` (a multiple of 256) of each stream, `stride` apart. */
-static uint64_t sum_portable(const uint8_t *data, uint64_t bytes, uint64_t stride, const read_pattern *pattern)
-{
-    uint64_t sum = 0;
-    for (uint64_t at = 0; at < bytes; at += 256) {
-        for (unsigned s = 0; s < pattern->streams; s++) {
-            const uint8_t *from = data + s * stride + at;
-            if (pattern->prefetch > 0) {
-                for (unsigned line = 0; line < 256; line += 64) {
-                    __builtin_prefetch(from + pattern->prefetch + line, 0, 3);
-                }
-            }
-            uint64_t words[32];
-            memcpy(words, from, sizeof words);
-            for (unsigned i = 0; i < 32; i++) {
-                sum += words[i];
-            }
-        }
-    }
-    return sum;
-}
-
-#if defined(__x86_64__)
-CF_TARGET("avx2")
-static uint64_t sum_avx2(const uint8_t *data, uint64_t bytes, uint64_t stride, const read_pattern *pattern)
-{
-    __m256i sums[4] = {_mm256_setzero_si256(), _mm256_setzero_si256(), _mm256_setzero_si256(), _mm256_setzero_si256()};
-    for (uint64_t at = 0; at < bytes; at += 256) {
-        for (unsigned s = 0; s < pattern->streams; s++) {
-            const uint8_t *from = data + s * stride + at;
-            if (pattern->prefetch > 0) {
-                for (unsigned line = 0; line < 256; line += 64) {
-                    _mm_prefetch((const char *)from + pattern->prefetch + line, _MM_HINT_T0);
-                }
-            }
-            for (unsigned i = 0; i < 8; i++) {
-                sums[i % 4] =
-                    _mm256_add_epi64(sums[i % 4], _mm256_load_si256((const __m256i *)(const void *)(from + 32 * i)));
-            }
-        }
-    }
-    uint64_t lanes[4];
-    const __m256i all = _mm256_add_epi64(_mm256_add_epi64(sums[0], sums[1]), _mm256_add_epi64(sums[2], sums[3]));
-    _mm256_storeu_si256((__m256i *)(void *)lanes, all);
-    return lanes[0] + lanes[1] + lanes[2] + lanes[3];
-}
-#endif
-
 static void read_worker(void *argument, int thread)
 {
     probe_job *job = argument;
@@ -188,15 +142,7 @@ static void read_worker(void *argument, int thread)
     share_of(job->bytes, thread, cf_pool_threads(job->pool), &first, &last);
     const uint64_t stride = (last - first) / pattern->streams / 256 * 256;
     cf_pool_barrier(job->pool, thread, mark_start, job);
-    uint64_t sum;
-#if defined(__x86_64__)
-    if (job->isa >= CFLOW_ISA_AVX2) {
-        sum = sum_avx2(job->data + first, stride, stride, pattern);
-    } else
-#endif
-    {
-        sum = sum_portable(job->data + first, stride, stride, pattern);
-    }
+    const uint64_t sum = cf_loop_read(job->data + first, stride, pattern->streams, pattern->prefetch);
     atomic_fetch_add_explicit(&job->sum, sum, memory_order_relaxed);
     cf_pool_barrier(job->pool, thread, mark_end, job);
 }
@@ -207,11 +153,7 @@ int cflow_probe_read(cflow_pool *pool, const cflow_arena *arena, int pattern, ui
         pattern >= cflow_read_pattern_count()) {
         return cf_fail(CFLOW_ERR_ARGUMENT, "cflow_probe_read: NULL argument or pattern %d out of range", pattern);
     }
-    probe_job job = {.pool = pool,
-                     .data = arena->memory.data,
-                     .bytes = arena->bytes,
-                     .pattern = pattern,
-                     .isa = cflow_isa_supported(CFLOW_ISA_AVX2) ? CFLOW_ISA_AVX2 : CFLOW_ISA_SCALAR};
+    probe_job job = {.pool = pool, .data = arena->memory.data, .bytes = arena->bytes, .pattern = pattern};
     cf_pool_run(pool, read_worker, &job);
     *ns_out = job.last_out_ns - job.first_in_ns;
     *sum_out = job.sum;
@@ -220,93 +162,12 @@ int cflow_probe_read(cflow_pool *pool, const cflow_arena *arena, int pattern, ui
 
 /* ---- multiply-adds ------------------------------------------------------------------------------------------------ */
 
-enum { FLOP_CHAINS = 12 }; /* more than latency times throughput of any current core */
-
-/* Each returns a number that depends on every operation; `iterations` rounds of FLOP_CHAINS chains. */
-static float multiply_add_scalar(uint64_t iterations)
-{
-    float chain[FLOP_CHAINS];
-    for (int i = 0; i < FLOP_CHAINS; i++) {
-        chain[i] = (float)i;
-    }
-    for (uint64_t n = 0; n < iterations; n++) {
-        for (int i = 0; i < FLOP_CHAINS; i++) {
-            chain[i] = chain[i] * 0.999f + 0.001f;
-        }
-    }
-    float sum = 0.0f;
-    for (int i = 0; i < FLOP_CHAINS; i++) {
-        sum += chain[i];
-    }
-    return sum;
-}
-
-#if defined(__x86_64__)
-CF_TARGET("avx2,fma") static float multiply_add_avx2(uint64_t iterations)
-{
-    __m256 chain[FLOP_CHAINS];
-    const __m256 a = _mm256_set1_ps(0.999f), b = _mm256_set1_ps(0.001f);
-    for (int i = 0; i < FLOP_CHAINS; i++) {
-        chain[i] = _mm256_set1_ps((float)i);
-    }
-    for (uint64_t n = 0; n < iterations; n++) {
-#pragma GCC unroll 12
-        for (int i = 0; i < FLOP_CHAINS; i++) {
-            chain[i] = _mm256_fmadd_ps(chain[i], a, b);
-        }
-    }
-    __m256 sum = chain[0];
-    for (int i = 1; i < FLOP_CHAINS; i++) {
-        sum = _mm256_add_ps(sum, chain[i]);
-    }
-    float lanes[8];
-    _mm256_storeu_ps(lanes, sum);
-    return lanes[0] + lanes[1] + lanes[2] + lanes[3] + lanes[4] + lanes[5] + lanes[6] + lanes[7];
-}
-
-CF_TARGET("avx512f") static float multiply_add_avx512(uint64_t iterations)
-{
-    __m512 chain[FLOP_CHAINS];
-    const __m512 a = _mm512_set1_ps(0.999f), b = _mm512_set1_ps(0.001f);
-    for (int i = 0; i < FLOP_CHAINS; i++) {
-        chain[i] = _mm512_set1_ps((float)i);
-    }
-    for (uint64_t n = 0; n < iterations; n++) {
-#pragma GCC unroll 12
-        for (int i = 0; i < FLOP_CHAINS; i++) {
-            chain[i] = _mm512_fmadd_ps(chain[i], a, b);
-        }
-    }
-    __m512 sum = chain[0];
-    for (int i = 1; i < FLOP_CHAINS; i++) {
-        sum = _mm512_add_ps(sum, chain[i]);
-    }
-    return _mm512_reduce_add_ps(sum);
-}
-#endif
-
-/* Multiply-adds per chain step. */
-static unsigned flop_lanes(int isa)
-{
-    return isa >= CFLOW_ISA_AVX512 ? 16u : isa == CFLOW_ISA_AVX2 ? 8u : 1u;
-}
-
 static void flops_worker(void *argument, int thread)
 {
     (void)thread;
     probe_job *job = argument;
     cf_pool_barrier(job->pool, thread, mark_start, job);
-    float result;
-#if defined(__x86_64__)
-    if (job->isa >= CFLOW_ISA_AVX512) {
-        result = multiply_add_avx512(job->iterations);
-    } else if (job->isa == CFLOW_ISA_AVX2) {
-        result = multiply_add_avx2(job->iterations);
-    } else
-#endif
-    {
-        result = multiply_add_scalar(job->iterations);
-    }
+    const float result = cf_loop_multiply_add(job->isa, job->iterations);
     atomic_fetch_add_explicit(&job->sum, result > 0.0f, memory_order_relaxed);
     cf_pool_barrier(job->pool, thread, mark_end, job);
 }
@@ -318,20 +179,15 @@ int cflow_probe_flops(cflow_pool *pool, int isa, uint64_t iterations, uint64_t *
                        "cflow_probe_flops: NULL argument or %llu iterations (allowed: 1 to 2^32 - 1)",
                        (unsigned long long)iterations);
     }
-    /* Executed for real, not through the emulated kernels of a test build. */
-    static const char *const needed[CFLOW_ISA_COUNT] = {"", "avx2", "avx512f", "avx512f"};
-    int runs = isa == CFLOW_ISA_SCALAR;
-#if defined(__x86_64__)
-    runs |= isa == CFLOW_ISA_AVX2 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-    runs |= isa >= CFLOW_ISA_AVX512 && isa < CFLOW_ISA_COUNT && __builtin_cpu_supports("avx512f");
-#endif
-    if (!runs) {
+    const uint64_t operations = cf_loop_operations(isa);
+    if (operations == 0) {
+        const char *const name = cflow_isa_name(isa);
         return cf_fail(CFLOW_ERR_UNSUPPORTED, "cflow_probe_flops: instruction set %d (%s) does not run here", isa,
-                       isa >= 0 && isa < CFLOW_ISA_COUNT ? needed[isa] : "unknown");
+                       name == NULL ? "unknown" : name);
     }
     probe_job job = {.pool = pool, .isa = isa, .iterations = iterations};
     cf_pool_run(pool, flops_worker, &job);
-    *flops_out = iterations * FLOP_CHAINS * flop_lanes(isa) * 2u * (uint64_t)cf_pool_threads(pool);
+    *flops_out = iterations * operations * (uint64_t)cf_pool_threads(pool);
     *ns_out = job.last_out_ns - job.first_in_ns;
     return CFLOW_OK;
 }
