@@ -149,10 +149,12 @@ static void check_blocks(void)
 int main(void)
 {
     static const size_t columns[] = {2, 8, 16, 22, 32, 40, 64, COLUMNS};
-    for (int isa = CFLOW_ISA_SCALAR; isa <= CFLOW_ISA_AVX2; isa++) {
-        if (!cflow_isa_supported(isa)) {
+    const cf_kv_ops *tested = NULL;
+    for (int isa = CFLOW_ISA_SCALAR; isa < CFLOW_ISA_COUNT; isa++) {
+        if (!cflow_isa_supported(isa) || cf_kv_ops_for(isa, 0) == tested) {
             continue;
         }
+        tested = cf_kv_ops_for(isa, 0);
         is_scalar = isa == CFLOW_ISA_SCALAR;
         for (is_f32 = 0; is_f32 < 2; is_f32++) {
             ops = cf_kv_ops_for(isa, is_f32);
