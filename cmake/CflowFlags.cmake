@@ -73,6 +73,10 @@ if(CFLOW_X86)
     set_source_files_properties(${CFLOW_SOURCES_AVX512} PROPERTIES COMPILE_OPTIONS "${avx512_flags}")
     set_source_files_properties(${CFLOW_SOURCES_AVX512VNNI} PROPERTIES COMPILE_OPTIONS "${avx512vnni_flags}")
     list(APPEND CFLOW_SOURCES ${x86_sources})
+elseif(CFLOW_ARM64)
+    set_source_files_properties(${CFLOW_SOURCES_NEONDOT} PROPERTIES COMPILE_OPTIONS
+        "${optimisation};${vector_flags};-march=armv8.2-a+dotprod")
+    list(APPEND CFLOW_SOURCES ${CFLOW_SOURCES_NEONDOT})
 endif()
 
 # Only the sources that a mutant changes get its macro: from one mutant to the next the others need no compiling. A macro

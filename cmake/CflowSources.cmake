@@ -59,22 +59,25 @@ set(CFLOW_SOURCES
     engine/src/verify.c
     engine/src/walk.c
 )
-# Only on x86-64, each with the flags of its instruction set (CflowFlags.cmake).
+# Of one processor each, with the flags of their instruction set (CflowFlags.cmake).
+set(CFLOW_SOURCES_NEONDOT engine/src/attention_neondot.c engine/src/kernels_neondot.c)
 set(CFLOW_SOURCES_AVX2 engine/src/attention_avx2.c engine/src/kernels_avx2.c)
 set(CFLOW_SOURCES_AVX512 engine/src/kernels_avx512.c)
 set(CFLOW_SOURCES_AVX512VNNI engine/src/kernels_avx512vnni.c)
 
 set(x86_sources ${CFLOW_SOURCES_AVX2} ${CFLOW_SOURCES_AVX512} ${CFLOW_SOURCES_AVX512VNNI})
 file(GLOB found RELATIVE "${CMAKE_CURRENT_SOURCE_DIR}" CONFIGURE_DEPENDS engine/src/*.c)
-list(REMOVE_ITEM found ${CFLOW_SOURCES} ${x86_sources})
+list(REMOVE_ITEM found ${CFLOW_SOURCES} ${x86_sources} ${CFLOW_SOURCES_NEONDOT})
 if(found)
     list(JOIN found ", " found)
     message(FATAL_ERROR "Not listed in cmake/CflowSources.cmake: ${found}. Add each to one of its lists.")
 endif()
 
 string(TOLOWER "${CMAKE_SYSTEM_PROCESSOR}" processor)
-if(processor MATCHES "^(x86_64|amd64)$" AND CMAKE_SIZEOF_VOID_P EQUAL 8)
+set(CFLOW_X86 OFF)
+set(CFLOW_ARM64 OFF)
+if(processor MATCHES "^(x86_64|amd64)$")
     set(CFLOW_X86 ON)
-else()
-    set(CFLOW_X86 OFF)
+elseif(processor MATCHES "^(aarch64|arm64)$")
+    set(CFLOW_ARM64 ON)
 endif()

@@ -34,12 +34,13 @@ class Type(IntEnum):
 
 
 class Isa(IntEnum):
-    """Instruction sets, from the least to the most capable."""
+    """Instruction sets; those of one processor from the least to the most capable."""
 
     SCALAR = 0
     AVX2 = 1
     AVX512 = 2
     AVX512VNNI = 3
+    NEONDOT = 4
 
 
 class Param(IntEnum):

@@ -142,11 +142,12 @@ typedef enum cflow_isa {
     CFLOW_ISA_AVX2 = 1,       /* AVX2, FMA, F16C */
     CFLOW_ISA_AVX512 = 2,     /* AVX-512 F, BW, VL, DQ */
     CFLOW_ISA_AVX512VNNI = 3, /* the above and AVX512_VNNI */
-    CFLOW_ISA_COUNT = 4
+    CFLOW_ISA_NEONDOT = 4,    /* aarch64: NEON and its dot product instructions (FEAT_DotProd) */
+    CFLOW_ISA_COUNT = 5
 } cflow_isa;
 
 CFLOW_API const char *cflow_type_name(int type); /* "f32", "q4_0", ... ; NULL when out of range */
-CFLOW_API const char *cflow_isa_name(int isa);   /* "scalar", "avx2", "avx512", "avx512vnni"; NULL when out of range */
+CFLOW_API const char *cflow_isa_name(int isa);   /* "scalar", "avx2", ..., "neondot"; NULL when out of range */
 CFLOW_API int cflow_isa_supported(int isa);      /* 1 when this CPU and OS run it, else 0 */
 /* The default: the best supported set, lowered by the environment variable CFLOW_ISA when that names a supported one. */
 CFLOW_API int cflow_isa_default(void);
@@ -329,10 +330,10 @@ typedef enum cflow_layout {
 
 typedef enum cflow_prefetch {
     CFLOW_PREFETCH_NONE = 0,
-    CFLOW_PREFETCH_T0 = 1,
-    CFLOW_PREFETCH_T1 = 2,
-    CFLOW_PREFETCH_T2 = 3,
-    CFLOW_PREFETCH_NTA = 4
+    CFLOW_PREFETCH_T0 = 1, /* x86: PREFETCHT0; aarch64: PRFM PLDL1KEEP */
+    CFLOW_PREFETCH_T1 = 2, /* PREFETCHT1, PLDL2KEEP */
+    CFLOW_PREFETCH_T2 = 3, /* PREFETCHT2, PLDL3KEEP */
+    CFLOW_PREFETCH_NTA = 4 /* PREFETCHNTA, PLDL1STRM */
 } cflow_prefetch;
 
 /* What reads a file beside the computation. */

@@ -110,6 +110,10 @@ const cf_kv_ops *cf_kv_ops_for(int isa, int f32)
     if (isa >= CFLOW_ISA_AVX2) {
         return &cf_kv_ops_avx2[f32 != 0];
     }
+#elif defined(__aarch64__)
+    if (isa == CFLOW_ISA_NEONDOT) {
+        return &cf_kv_ops_neondot[f32 != 0];
+    }
 #endif
     (void)isa;
     return &scalar[f32 != 0];

@@ -30,6 +30,8 @@ const cf_kv_ops *cf_kv_ops_for(int isa, int f32);
 
 #if defined(__x86_64__)
 extern const cf_kv_ops cf_kv_ops_avx2[2]; /* f16, f32 */
+#elif defined(__aarch64__)
+extern const cf_kv_ops cf_kv_ops_neondot[2];
 #endif
 
 /* cos and sin of position * base^(-2i / head_dim), i < head_dim / 2. */

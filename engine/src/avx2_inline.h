@@ -9,6 +9,8 @@
 #include "simd_x86.h"
 
 #define CF_VECTORS 2u
+#define CF_ACT_SPAN 1u
+#define CF_ACT_PICK(loaded, k) (loaded)
 
 typedef __m256 cf_floats;
 

@@ -6,6 +6,8 @@
 #include "simd_x86.h"
 
 #define CF_VECTORS 1u
+#define CF_ACT_SPAN 1u
+#define CF_ACT_PICK(loaded, k) (loaded)
 
 typedef __m512 cf_floats;
 

@@ -38,6 +38,7 @@ static void CF_JOIN(CF_KERNEL, _gemm)(const cf_gemm_call *call)
                 }
             }
             for (uint32_t pass = 0; pass < CF_PASSES; pass++) {
+                cf_activation loaded[CF_PANEL];
                 CF_UNROLL
                 for (uint32_t s = 0; s < CF_STEPS; s++) {
                     const uint8_t *const step = codes + (size_t)(pass * CF_STEPS + s) * CF_STEP_BYTES;
@@ -52,10 +53,13 @@ static void CF_JOIN(CF_KERNEL, _gemm)(const cf_gemm_call *call)
                         const uint32_t i = s * CF_SUBSTEPS + t;
                         CF_UNROLL
                         for (uint32_t n = 0; n < CF_PANEL; n++) {
-                            const cf_activation a = CF_ACT_LOAD(x, b * CF_PANEL + n, pass * CF_STEPS * CF_SUBSTEPS + i);
+                            if (i % CF_ACT_SPAN == 0) {
+                                loaded[n] = CF_ACT_LOAD(x, b * CF_PANEL + n, pass * CF_STEPS * CF_SUBSTEPS + i);
+                            }
                             CF_UNROLL
                             for (uint32_t v = 0; v < CF_VECTORS; v++) {
-                                sums[n][v][i % CF_CHAINS] = CF_MAC(sums[n][v][i % CF_CHAINS], w[v], a, t);
+                                sums[n][v][i % CF_CHAINS] =
+                                    CF_MAC(sums[n][v][i % CF_CHAINS], w[v], CF_ACT_PICK(loaded[n], i % CF_ACT_SPAN), t);
                                 CF_IN_REGISTER(sums[n][v][i % CF_CHAINS]);
                             }
                         }

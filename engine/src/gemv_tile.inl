@@ -3,13 +3,15 @@
  * tile_end.inl ends it. What they need:
  *   CF_KERNEL        name of the function to define
  *   CF_TYPE          cflow_type of the weights
- *   CF_VECTORS       vectors per 16 rows: 2 of 8 lanes or 1 of 16
+ *   CF_VECTORS       vectors per 16 rows: 4 of 4 lanes, 2 of 8 or 1 of 16
  *   CF_PASSES        times that the steps below are run to cover a block; a loop, to keep the code small
  *   CF_STEPS         weight loads per pass and vector
  *   CF_STEP_BYTES    bytes of the 16 rows per step
- *   CF_SUBSTEPS      activation loads per step: a step multiplies each loaded weight vector this often
+ *   CF_SUBSTEPS      activations per step: a step multiplies each loaded weight vector this often
  *   CF_CHAINS        independent accumulators per vector inside a block
- *   CF_ACT_LOAD(x, block, i)     activation number i of the block, counted over passes, steps and substeps, in all lanes
+ *   CF_ACT_SPAN      consecutive activations that one load brings; those of a pass are whole loads
+ *   CF_ACT_LOAD(x, block, i)     activations i .. i + CF_ACT_SPAN - 1 of the block, counted over passes, steps, substeps
+ *   CF_ACT_PICK(loaded, k)       number k of a load, as CF_MAC takes it: in all lanes, or named with its lane
  *   CF_WEIGHT_LOAD(pointer)      the weights of one step and vector
  *   CF_ZERO_SUMS                 an empty accumulator
  *   CF_MAC(sum, w, x, substep)   sum + w's values of this substep * x
@@ -57,6 +59,7 @@ CF_INLINE void CF_JOIN(CF_KERNEL, _body)(const cf_gemv_call *call, const uint32_
                 }
             }
             for (uint32_t pass = 0; pass < CF_PASSES; pass++) {
+                cf_activation loaded;
                 CF_UNROLL
                 for (uint32_t s = 0; s < CF_STEPS; s++) {
                     cf_weights w[CF_MAX_LANES][CF_VECTORS];
@@ -75,12 +78,15 @@ CF_INLINE void CF_JOIN(CF_KERNEL, _body)(const cf_gemv_call *call, const uint32_
                     CF_UNROLL
                     for (uint32_t t = 0; t < CF_SUBSTEPS; t++) {
                         const uint32_t i = s * CF_SUBSTEPS + t;
-                        const cf_activation a = CF_ACT_LOAD(x, b, pass * CF_STEPS * CF_SUBSTEPS + i);
+                        if (i % CF_ACT_SPAN == 0) {
+                            loaded = CF_ACT_LOAD(x, b, pass * CF_STEPS * CF_SUBSTEPS + i);
+                        }
                         CF_UNROLL
                         for (uint32_t p = 0; p < parts; p++) {
                             CF_UNROLL
                             for (uint32_t v = 0; v < CF_VECTORS; v++) {
-                                sums[p][v][i % CF_CHAINS] = CF_MAC(sums[p][v][i % CF_CHAINS], w[p][v], a, t);
+                                sums[p][v][i % CF_CHAINS] =
+                                    CF_MAC(sums[p][v][i % CF_CHAINS], w[p][v], CF_ACT_PICK(loaded, i % CF_ACT_SPAN), t);
                             }
                         }
                     }

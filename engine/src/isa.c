@@ -40,6 +40,14 @@ static int supports_avx512vnni(void)
     return supports_avx512() && __builtin_cpu_supports("avx512vnni");
 #endif
 }
+#elif defined(__aarch64__) && defined(__linux__)
+#include <sys/auxv.h>
+
+static int supports_neondot(void)
+{
+    const unsigned long asimddp = 1ul << 20; /* HWCAP_ASIMDDP of the kernel's interface, which old headers lack */
+    return (getauxval(AT_HWCAP) & asimddp) != 0;
+}
 #endif
 
 int cflow_isa_supported(int isa)
@@ -54,6 +62,9 @@ int cflow_isa_supported(int isa)
         return supports_avx512() ? 1 : 0;
     case CFLOW_ISA_AVX512VNNI:
         return supports_avx512vnni() ? 1 : 0;
+#elif defined(__aarch64__) && defined(__linux__)
+    case CFLOW_ISA_NEONDOT:
+        return supports_neondot();
 #endif
     default:
         return 0;

@@ -7,6 +7,8 @@ static const cf_kernel_list *const lists[] = {
     &cf_kernels_avx2,
     &cf_kernels_avx512,
     &cf_kernels_avx512vnni,
+#elif defined(__aarch64__)
+    &cf_kernels_neondot,
 #endif
 };
 

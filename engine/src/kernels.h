@@ -17,6 +17,9 @@
 #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "the engine reads little-endian files in place: big-endian processors are not supported"
 #endif
+#if defined(__SIZEOF_POINTER__) && __SIZEOF_POINTER__ < 8
+#error "the engine maps model files of any size: 32-bit processors are not supported"
+#endif
 
 #define CF_BLOCK 32u      /* columns that share a scale */
 #define CF_GROUP_ROWS 16u /* rows of a group */
@@ -116,6 +119,8 @@ extern const cf_kernel_list cf_kernels_scalar;
 extern const cf_kernel_list cf_kernels_avx2;
 extern const cf_kernel_list cf_kernels_avx512;
 extern const cf_kernel_list cf_kernels_avx512vnni;
+#elif defined(__aarch64__)
+extern const cf_kernel_list cf_kernels_neondot;
 #endif
 
 /* Kernel by the index of cflow_kernel_name(); NULL when out of range. */

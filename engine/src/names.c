@@ -9,6 +9,6 @@ const char *cflow_type_name(int type)
 
 const char *cflow_isa_name(int isa)
 {
-    static const char *const names[CFLOW_ISA_COUNT] = {"scalar", "avx2", "avx512", "avx512vnni"};
+    static const char *const names[CFLOW_ISA_COUNT] = {"scalar", "avx2", "avx512", "avx512vnni", "neondot"};
     return isa >= 0 && isa < CFLOW_ISA_COUNT ? names[isa] : NULL;
 }

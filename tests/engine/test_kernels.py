@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -119,21 +120,24 @@ def scalar_twin(kernel: Kernel) -> Kernel:
 
 
 def test_every_promised_kernel_exists_under_its_name() -> None:
-    promised = {f"{t}f32_gemv_t16_{isa}" for t in ("f16", "f32") for isa in ("scalar", "avx2")}
-    for isa in ("scalar", "avx2", "avx512"):
-        for act in ("q8", "f32"):
-            promised |= {f"{t}{act}_gemv_t16_{isa}" for t in ("q4_0", "q4_1", "q8_0")}
-    promised |= {f"{t}q8_gemv_t16_avx512vnni" for t in ("q4_0", "q4_1", "q8_0")}
+    quantised = ("q4_0", "q4_1", "q8_0")
+    # A set that has all that the scalar one has, and several vectors at once.
+    whole = {f"{t}f32_gemv_t16_" for t in ("f16", "f32", *quantised)}
+    whole |= {f"{t}q8_gemv_t16_" for t in quantised}
+    whole |= {f"q4_0{act}_gemv_r{rows}_" for act in ("q8", "f32") for rows in (1, 2, 4, 8)}
+    gemm = {f"{t}q8_gemm_t16x4_" for t in quantised}
+    scalar = {name + "scalar" for name in whole}
+    x86 = {name + "avx2" for name in whole | gemm}
+    x86 |= {f"{t}{act}_gemv_t16_avx512" for t in quantised for act in ("q8", "f32")}
+    x86 |= {f"{t}{act}_gemm_t16x4_avx512" for t in quantised for act in ("q8", "f32")}
+    x86 |= {f"{t}q8_{shape}_avx512vnni" for t in quantised for shape in ("gemv_t16", "gemm_t16x4")}
     for rows in (1, 2, 4, 8):
-        promised |= {f"q4_0{act}_gemv_r{rows}_{isa}" for act in ("q8", "f32") for isa in ("scalar", "avx2")}
-        promised |= {f"q4_0f32_gemv_r{rows}_avx512", f"q4_0q8_gemv_r{rows}_avx512vnni"}
-    for isa in ("avx2", "avx512", "avx512vnni"):
-        promised |= {f"{t}q8_gemm_t16x4_{isa}" for t in ("q4_0", "q4_1", "q8_0")}
-    promised |= {f"{t}f32_gemm_t16x4_avx512" for t in ("q4_0", "q4_1", "q8_0")}
+        x86 |= {f"q4_0f32_gemv_r{rows}_avx512", f"q4_0q8_gemv_r{rows}_avx512vnni"}
+    arm = {name + "neondot" for name in whole | gemm}
     names = [kernel.name for kernel in (*ALL, *gemm_kernels())]
     assert len(names) == len(set(names))
-    scalar = {name for name in promised if name.endswith("scalar")}
-    assert set(names) in (promised, scalar), "all kernels on x86-64, the scalar ones elsewhere"
+    promised = {"x86_64": scalar | x86, "aarch64": scalar | arm}
+    assert set(names) == promised.get(platform.machine(), scalar)
 
 
 def test_fields_agree_with_names_and_cpu() -> None:
@@ -160,14 +164,15 @@ def test_names_of_types_and_instruction_sets() -> None:
     assert [library.cflow_type_name(t) for t in range(-1, 6)] == [
         None, b"f32", b"f16", b"q4_0", b"q4_1", b"q8_0", None,
     ]  # fmt: skip
-    assert [library.cflow_isa_name(i) for i in range(-1, 5)] == [
-        None, b"scalar", b"avx2", b"avx512", b"avx512vnni", None,
+    assert [library.cflow_isa_name(i) for i in range(-1, 6)] == [
+        None, b"scalar", b"avx2", b"avx512", b"avx512vnni", b"neondot", None,
     ]  # fmt: skip
     assert isa_supported(Isa.SCALAR)
-    assert not library.cflow_isa_supported(-1) and not library.cflow_isa_supported(4)
+    assert not (isa_supported(Isa.AVX2) and isa_supported(Isa.NEONDOT)), "sets of different processors"
+    assert not library.cflow_isa_supported(-1) and not library.cflow_isa_supported(5)
 
 
-@pytest.mark.parametrize("wanted", ["scalar", "avx2", "avx512", "avx512vnni", "", "sse9"])
+@pytest.mark.parametrize("wanted", ["scalar", "avx2", "avx512", "avx512vnni", "neondot", "", "sse9"])
 def test_environment_only_lowers_the_default(wanted: str) -> None:
     best = max(isa for isa in Isa if isa_supported(isa))
     named = {isa.name.lower(): isa for isa in Isa}.get(wanted, best)

@@ -3,6 +3,7 @@
 import json
 import shlex
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,7 @@ def test_each_instruction_set_has_its_own_flags(tmp_path: Path) -> None:
     assert {"-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq"} <= set(flags["kernels_avx512.c"])
     assert "-mavx512vnni" not in flags["kernels_avx512.c"]
     assert {"-mavx512f", "-mavx512vnni"} <= set(flags["kernels_avx512vnni.c"])
+    assert [name for name in flags if "neon" in name] == []
     portable = [name for name in flags if "avx" not in name]
     assert [name for name in portable if any(flag.startswith("-mavx") for flag in flags[name])] == []
     assert [name for name in flags if "-ffp-contract=off" not in flags[name]] == []
@@ -62,10 +64,35 @@ def test_what_watches_or_spoils_is_compiled_twice(tmp_path: Path) -> None:
     assert not {"-DCFLOW_RECORD", "-DCFLOW_FAULTS"} & set(once)
 
 
-def test_other_processors_build_without_x86_sources(tmp_path: Path) -> None:
+def test_arm_has_its_own_sources(tmp_path: Path) -> None:
     flags = compile_flags(tmp_path, {"CMAKE_SYSTEM_NAME": "Linux", "CMAKE_SYSTEM_PROCESSOR": "aarch64"})
-    assert "kernels_scalar.c" in flags
     assert [name for name in flags if "avx" in name] == []
+    dotprod = {name for name in flags if any("dotprod" in flag for flag in flags[name])}
+    assert dotprod == {"attention_neondot.c", "kernels_neondot.c"}, "the rest runs on every aarch64"
+
+
+def test_other_processors_build_the_scalar_path(tmp_path: Path) -> None:
+    flags = compile_flags(tmp_path, {"CMAKE_SYSTEM_NAME": "Linux", "CMAKE_SYSTEM_PROCESSOR": "riscv64"})
+    assert "kernels_scalar.c" in flags
+    assert [name for name in flags if "avx" in name or "neon" in name] == []
+    assert [name for name in flags if any(flag.startswith("-march") for flag in flags[name])] == []
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")
+@pytest.mark.parametrize(
+    ("macro", "value", "message"),
+    [
+        ("__BYTE_ORDER__", "__ORDER_BIG_ENDIAN__", "big-endian processors are not supported"),
+        ("__SIZEOF_POINTER__", "4", "32-bit processors are not supported"),
+    ],
+)
+def test_processors_that_cannot_read_the_format_are_refused(macro: str, value: str, message: str) -> None:
+    """As such a compiler would see it: the macro alone differs."""
+    source = ROOT / "engine/src/kernels.c"
+    command = ["gcc", "-E", f"-I{ROOT / 'engine/include'}", str(source)]
+    assert subprocess.run(command, capture_output=True).returncode == 0
+    refused = subprocess.run([*command, f"-U{macro}", f"-D{macro}={value}"], capture_output=True, text=True)
+    assert refused.returncode != 0 and message in refused.stderr
 
 
 def test_simde_emulates_avx512_on_avx2(tmp_path: Path) -> None:
