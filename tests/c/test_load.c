@@ -227,8 +227,10 @@ static void test_chunk_nodes(void)
 static void test_whole_pages(void)
 {
     int huge;
-    CHECK(cf_memory_whole_pages(1, &huge) == 4096 && !huge);
-    CHECK(cf_memory_whole_pages(4097, &huge) == 8192 && !huge);
+    const size_t page = cf_page_bytes();
+    CHECK(page >= 4096 && (page & (page - 1)) == 0);
+    CHECK(cf_memory_whole_pages(1, &huge) == page && !huge);
+    CHECK(cf_memory_whole_pages(page + 1, &huge) == 2 * page && !huge);
     CHECK(cf_memory_whole_pages(1 << 20, &huge) == 2 << 20 && huge);
     CHECK(cf_memory_whole_pages((2 << 20) + 1, &huge) == 4 << 20 && huge);
 }

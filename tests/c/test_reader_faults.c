@@ -189,7 +189,9 @@ int main(void)
     CHECK(cflow_fault_set(-1, 0, 0) == CFLOW_ERR_ARGUMENT);
     file = make_known_file("/tmp");
     for (int kind = CFLOW_READER_IO_URING; kind <= CFLOW_READER_THREADS; kind++) {
-        test_kind(kind, CFLOW_READ_PATH_DIRECT);
+        if (reader_runs(&file, kind)) {
+            test_kind(kind, CFLOW_READ_PATH_DIRECT);
+        }
     }
     test_kind(CFLOW_READER_THREADS, CFLOW_READ_PATH_BUFFERED);
     remove_known_file(&file);
