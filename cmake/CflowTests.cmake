@@ -12,7 +12,15 @@ foreach(source IN LISTS test_sources)
     target_compile_options(${name} PRIVATE -O1 -g)
     add_test(NAME ${name} COMMAND ${name})
     set_tests_properties(${name} PROPERTIES TIMEOUT 600)
+    list(APPEND test_programs ${name})
 endforeach()
+
+# The engine as a program, for tests on processors that are emulated.
+add_executable(cflow_decode tests/c/driver/decode.c)
+target_link_libraries(cflow_decode PRIVATE cflow_common_objects cflow_kernel_objects cflow_reader_objects)
+
+# All that the tests need, without the libraries for Python.
+add_custom_target(cflow_tests DEPENDS ${test_programs} cflow_decode)
 
 # A sanitizer that reports nothing may be one that is not there: it must catch two known faults first.
 if(CFLOW_SANITIZE MATCHES "address" AND CFLOW_SANITIZE MATCHES "undefined")

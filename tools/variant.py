@@ -1,7 +1,8 @@
-"""Test another build of the engine: `tox -e sanitize`, `tox -e simde`.
+"""Test another build of the engine: `tox -e sanitize`, `tox -e simde`, `tox -e aarch64`.
 
 Builds the variant, runs the native tests (tests/c), then pytest with CFLOW_LIBRARY pointing at it. Before
-that the library must name the variant in cflow_build_info(): a run cannot pass on the ordinary build.
+that the library must name the variant in cflow_build_info(): a run cannot pass on the ordinary build. A build
+for another processor, which Python cannot load, is in tools.foreign.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tools.build_engine import ROOT, BuildError, build_engine
+from tools.foreign import AARCH64, run_foreign
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,8 @@ VARIANTS = {
         pytest_arguments=("tests/engine/",),
     ),
 }
+
+FOREIGN = {"aarch64": AARCH64}
 
 SANITIZER_SETTINGS = {
     # The interpreter frees little at exit. A failed allocation is the engine's to report.
@@ -113,11 +117,13 @@ def run_variant(variant: Variant, build_dir: Path, pytest_arguments: list[str]) 
 def main() -> int:
     """Command line; exit code 2 with one message when a tool is missing or the build fails."""
     parser = argparse.ArgumentParser(prog="python -m tools.variant", description=__doc__)
-    parser.add_argument("variant", choices=sorted(VARIANTS))
+    parser.add_argument("variant", choices=sorted([*VARIANTS, *FOREIGN]))
     parser.add_argument("build_dir", type=Path)
     parser.add_argument("pytest_arguments", nargs=argparse.REMAINDER, help="instead of the usual ones")
     arguments = parser.parse_args()
     try:
+        if arguments.variant in FOREIGN:
+            return run_foreign(FOREIGN[arguments.variant], arguments.build_dir, arguments.pytest_arguments)
         return run_variant(VARIANTS[arguments.variant], arguments.build_dir, arguments.pytest_arguments)
     except BuildError as error:
         print(f"variant {arguments.variant}: {error}", file=sys.stderr)

@@ -136,7 +136,7 @@
 #define CF_STEPS 4u
 #define CF_STEP_BYTES 32u
 #define CF_SUBSTEPS 1u
-#define CF_CHAINS 4u
+#define CF_CHAINS 2u
 #define cf_sums float32x4_t
 #define cf_weights float32x4_t
 #define cf_activation float32x4_t
@@ -155,7 +155,7 @@
 #define CF_STEPS 4u
 #define CF_STEP_BYTES 64u
 #define CF_SUBSTEPS 1u
-#define CF_CHAINS 4u
+#define CF_CHAINS 2u
 #define cf_sums float32x4_t
 #define cf_weights float32x4_t
 #define cf_activation float32x4_t

@@ -268,7 +268,7 @@ CF_INLINE float32x4_t float_finish(float32x4_t y, const float32x4_t *sums, const
     (void)scales;
     (void)minima;
     (void)terms;
-    return vaddq_f32(y, vaddq_f32(vaddq_f32(sums[0], sums[1]), vaddq_f32(sums[2], sums[3])));
+    return vaddq_f32(y, vaddq_f32(sums[0], sums[1]));
 }
 
 #endif
