@@ -4,6 +4,7 @@ set(CFLOW_SOURCES
     engine/src/attention.c
     engine/src/cache.c
     engine/src/error.c
+    engine/src/events.c
     engine/src/exec.c
     engine/src/exec_attention.c
     engine/src/exec_batch.c

@@ -282,6 +282,29 @@ class Counter(IntEnum):
     HINTS = 22
 
 
+class EventKind(IntEnum):
+    """What an event of a token is."""
+
+    TOKEN = 0
+    VECTOR = 1
+    PIECE = 2
+    BARRIER = 3
+    READ = 4
+    READ_WAIT = 5
+
+
+class EventField(IntEnum):
+    """Fields of the records of `cflow_session_events_read`."""
+
+    KIND = 0
+    START_NS = 1
+    END_NS = 2
+    TOKEN = 3
+    PHASE = 4
+    PIECE = 5
+    BYTES = 6
+
+
 class PieceKind(IntEnum):
     """Matrix-level work of a token."""
 
@@ -426,6 +449,8 @@ ENUMS: dict[str, tuple[str, type[IntEnum]]] = {
     "cflow_option": ("CFLOW_OPTION_", Option),
     "cflow_topology_field": ("CFLOW_TOPOLOGY_", TopologyField),
     "cflow_counter": ("CFLOW_COUNTER_", Counter),
+    "cflow_event_kind": ("CFLOW_EVENT_", EventKind),
+    "cflow_event_field": ("CFLOW_EVENT_FIELD_", EventField),
     "cflow_piece_kind": ("CFLOW_PIECE_", PieceKind),
     "cflow_piece_field": ("CFLOW_PIECE_", PieceField),
     "cflow_stream": ("CFLOW_STREAM_", Stream),

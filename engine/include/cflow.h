@@ -549,6 +549,53 @@ CFLOW_API int cflow_session_trace(cflow_session *session, size_t capacity);
 CFLOW_API int cflow_session_trace_read(const cflow_session *session, int thread, size_t first, size_t count,
                                        uint64_t *records_out, size_t *total_out);
 
+/*
+ * Events of a token: what each worker did when, and the session's reads. They are timed by the clock readings that the
+ * counters are made of, and recorded for tokens that are worked on one by one: not for chunks of a prompt, nor by
+ * cflow_session_read_experts(), and not for a read that failed or was dropped. Events lie in lanes: one for each worker,
+ * in which they follow each other without overlapping, and behind those the lane of the session.
+ *
+ * A barrier lies in front of the piece that it names, else at the end of its phase, and lasts from the worker's arrival
+ * until it goes on: the last one of a token ends a little after the token. A read lasts from its issue until all of it
+ * was there: by the clock of the thread that read it; with io_uring until that was noticed, at the end of a phase or by
+ * whoever waits for it; and not less than an emulated device takes. Its token, phase and piece are those that use it
+ * first. In the wait for a read computation stands still: all workers are at a barrier, or, for the first weights of a
+ * call that streams them, have not begun.
+ */
+typedef enum cflow_event_kind {
+    CFLOW_EVENT_TOKEN = 0,     /* session: a token, as cflow_session_generate() times it */
+    CFLOW_EVENT_VECTOR = 1,    /* worker: the vector operations at the beginning of a phase */
+    CFLOW_EVENT_PIECE = 2,     /* worker: its share of a piece */
+    CFLOW_EVENT_BARRIER = 3,   /* worker */
+    CFLOW_EVENT_READ = 4,      /* session: of weights */
+    CFLOW_EVENT_READ_WAIT = 5, /* session: for that read */
+    CFLOW_EVENT_KIND_COUNT = 6
+} cflow_event_kind;
+
+typedef enum cflow_event_field {
+    CFLOW_EVENT_FIELD_KIND = 0,
+    CFLOW_EVENT_FIELD_START_NS = 1,
+    CFLOW_EVENT_FIELD_END_NS = 2,
+    CFLOW_EVENT_FIELD_TOKEN = 3, /* its position */
+    CFLOW_EVENT_FIELD_PHASE = 4, /* UINT64_MAX of a token */
+    CFLOW_EVENT_FIELD_PIECE = 5, /* as cflow_schedule_piece() counts; UINT64_MAX: none */
+    CFLOW_EVENT_FIELD_BYTES = 6, /* of a read, as asked of the reader; else 0 */
+    CFLOW_EVENT_FIELD_COUNT = 7
+} cflow_event_field;
+
+CFLOW_API const char *cflow_event_kind_name(int kind); /* "token", "vector", ...; NULL when out of range */
+/*
+ * Starts recording afresh. capacity: events kept per lane, the first ones; 0 = off (default). Over whole tokens the waits
+ * for reads add up to IO_WAIT_NS, and the barriers of a worker, less the waits in the meantime, to its part of BARRIER_NS.
+ */
+CFLOW_API int cflow_session_events(cflow_session *session, size_t capacity);
+/*
+ * Copies up to `count` events of a lane from `first` on, CFLOW_EVENT_FIELD_COUNT values each. *total_out = events made: what
+ * exceeds the capacity was not kept.
+ */
+CFLOW_API int cflow_session_events_read(const cflow_session *session, int lane, size_t first, size_t count,
+                                        uint64_t *records_out, size_t *total_out);
+
 /* ---- the schedule --------------------------------------------------------------------------------------------- */
 
 typedef enum cflow_piece_kind {

@@ -93,6 +93,7 @@ static void next_token(cflow_session *session)
         session->want_logits = session->all_logits != NULL || session->chunk == left;
     }
     session->phase = 0;
+    session->lane.token = session->position;
     if (session->experts != NULL) {
         cf_experts_begin(session->experts);
     }
@@ -124,7 +125,7 @@ void cf_exec_at_token_end(void *argument)
 {
     cflow_session *session = argument;
     const uint64_t now_ns = cf_now_ns();
-    const uint64_t token_ns = now_ns - session->token_start_ns;
+    const uint64_t start_ns = session->token_start_ns, token_ns = now_ns - start_ns;
     session->token_start_ns = now_ns;
     session->storage_wait_ns = 0;
     uint32_t bad_slot, bad_layer;
@@ -139,6 +140,9 @@ void cf_exec_at_token_end(void *argument)
         }
         atomic_store_explicit(&session->abort, 1, memory_order_relaxed);
         return;
+    }
+    if (session->chunk == 1) {
+        cf_lane_add(&session->lane, CFLOW_EVENT_TOKEN, start_ns, now_ns, UINT64_MAX, UINT64_MAX);
     }
     session->position += session->chunk;
     session->tokens += session->chunk;
@@ -167,13 +171,28 @@ void cf_exec_at_token_end(void *argument)
     next_token(session);
 }
 
-/* A barrier, in which the last worker may wait for storage: that is counted once, not per worker. */
-static uint64_t meet(cflow_session *session, cf_worker *worker, int thread, cf_barrier_fn at_last, uint64_t since_ns)
+/* What a worker has done since `since_ns`; it goes on from the time that is returned. */
+static uint64_t count_work(cf_worker *worker, cflow_counter counter, cflow_event_kind kind, uint32_t phase,
+                           uint64_t piece, uint64_t since_ns)
+{
+    const uint64_t now_ns = cf_now_ns();
+    worker->counters[counter] += now_ns - since_ns;
+    cf_lane_add(&worker->lane, kind, since_ns, now_ns, phase, piece);
+    return now_ns;
+}
+
+/*
+ * A barrier, in which the last worker may wait for storage: that is counted once, not per worker. piece: that it lies in
+ * front of; UINT64_MAX at the end of a phase.
+ */
+static uint64_t meet(cflow_session *session, cf_worker *worker, int thread, cf_barrier_fn at_last, uint32_t phase,
+                     uint64_t piece, uint64_t since_ns)
 {
     cf_pool_barrier(session->pool, thread, at_last, session);
     const uint64_t now_ns = cf_now_ns(), passed_ns = now_ns - since_ns;
     const uint64_t storage_ns = session->storage_wait_ns;
     worker->counters[CFLOW_COUNTER_BARRIER_NS] += passed_ns > storage_ns ? passed_ns - storage_ns : 0;
+    cf_lane_add(&worker->lane, CFLOW_EVENT_BARRIER, since_ns, now_ns, phase, piece);
     return now_ns;
 }
 
@@ -187,6 +206,7 @@ static void run_token(cflow_session *session, cf_worker *worker, int thread)
     worker->copies = 1;
     worker->slot = 0;
     worker->token = session->token;
+    worker->lane.token = session->position;
     uint64_t clock_ns = cf_now_ns();
     cf_rope_rotation(worker->rotation, worker->rotation + head_dim / 2, session->position, head_dim,
                      session->model->rope_base);
@@ -205,13 +225,11 @@ static void run_token(cflow_session *session, cf_worker *worker, int thread)
                 continue;
             }
             if (!in_pieces) {
-                const uint64_t now_ns = cf_now_ns();
-                worker->counters[CFLOW_COUNTER_VECTOR_NS] += now_ns - clock_ns;
-                clock_ns = now_ns;
+                clock_ns = count_work(worker, CFLOW_COUNTER_VECTOR_NS, CFLOW_EVENT_VECTOR, phase, UINT64_MAX, clock_ns);
                 in_pieces = 1;
             }
             if (i == plan->phase_experts[phase]) {
-                clock_ns = meet(session, worker, thread, fetch_experts, clock_ns);
+                clock_ns = meet(session, worker, thread, fetch_experts, phase, op->piece_index, clock_ns);
                 if (atomic_load_explicit(&session->abort, memory_order_relaxed)) {
                     return;
                 }
@@ -221,15 +239,15 @@ static void run_token(cflow_session *session, cf_worker *worker, int thread)
             } else {
                 cf_exec_matrix(session, worker, op, thread);
             }
-            const uint64_t now_ns = cf_now_ns();
-            worker->counters[cf_exec_stream_ns[op->stream]] += now_ns - clock_ns;
-            clock_ns = now_ns;
+            clock_ns = count_work(worker, (cflow_counter)cf_exec_stream_ns[op->stream], CFLOW_EVENT_PIECE, phase,
+                                  op->piece_index, clock_ns);
         }
         const int is_last = phase + 1 == phases;
         if (thread == 0) {
             session->phases++;
         }
-        clock_ns = meet(session, worker, thread, is_last ? cf_exec_at_token_end : cf_exec_at_phase_end, clock_ns);
+        clock_ns = meet(session, worker, thread, is_last ? cf_exec_at_token_end : cf_exec_at_phase_end, phase,
+                        UINT64_MAX, clock_ns);
         if (atomic_load_explicit(&session->abort, memory_order_relaxed)) {
             return;
         }

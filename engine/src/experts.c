@@ -41,6 +41,7 @@ struct cf_experts {
     uint32_t *wanted;    /* likewise: the experts themselves */
     uint64_t first_step; /* of the token: steps count phases through all tokens */
     uint64_t hits;
+    cf_lane *lane;
     int failed; /* status of the first failure since cf_experts_begin() */
     char message[CF_ERROR_BYTES];
 };
@@ -198,6 +199,7 @@ int cf_experts_create(const cf_plan *plan, const cf_experts_options *options, cf
     experts->reader = options->reader;
     experts->sync = options->sync;
     experts->verify = options->verify;
+    experts->lane = options->lane;
     experts->first_step = 1; /* a slot that was never used is not in use */
     int status = make_slots(experts, options->bytes);
     if (status == CFLOW_OK) {
@@ -347,8 +349,19 @@ static int check_hash(cf_experts *experts, const expert_slot *own)
     return CFLOW_OK;
 }
 
-/* Until what the slot waits for is there. */
-static int await(cf_experts *experts, expert_slot *own, const _Atomic int *cancel)
+/* Adds the read of a slot, which was waited for, to the events. first_use: a piece; NULL in a pure read. */
+static void record_read(cf_experts *experts, const expert_slot *own, const cf_op *first_use)
+{
+    if (first_use != NULL) {
+        const cf_expert_blob *place = &experts->plan->model->experts[own->blob];
+        const cf_read_times times = cf_reader_times(experts->reader, own->ticket);
+        cf_lane_add_read(experts->lane, &times, cf_reader_span(place->offset, place->bytes), first_use->level,
+                         first_use->piece_index);
+    }
+}
+
+/* Until what the slot waits for is there. first_use: a piece; NULL in a pure read. */
+static int await(cf_experts *experts, expert_slot *own, const cf_op *first_use, const _Atomic int *cancel)
 {
     if (!own->reading) {
         return CFLOW_OK;
@@ -356,7 +369,9 @@ static int await(cf_experts *experts, expert_slot *own, const _Atomic int *cance
 #ifdef CFLOW_MUTANT_READ_CONSUMED_EARLY
     /* Used as if nothing of it had come yet, whatever has; nor does the token wait for an emulated device. */
     (void)cancel;
+    (void)first_use;
     (void)check_hash;
+    (void)record_read;
     cf_reader_drain(experts->reader);
     memset(own->data, 0, experts->slot_bytes);
     own->reading = 0;
@@ -368,6 +383,7 @@ static int await(cf_experts *experts, expert_slot *own, const _Atomic int *cance
     }
     own->reading = 0;
     if (status == CFLOW_OK) {
+        record_read(experts, own, first_use);
         status = check_hash(experts, own);
     }
     if (status != CFLOW_OK) {
@@ -377,11 +393,14 @@ static int await(cf_experts *experts, expert_slot *own, const _Atomic int *cance
 #endif
 }
 
-static void fetch_row(cf_experts *experts, uint32_t row, uint32_t count, const _Atomic int *cancel)
+/* first: of the pieces, one per slot, that the row is read for, in plan->order; CF_NONE in a pure read. */
+static void fetch_row(cf_experts *experts, uint32_t row, uint32_t count, uint32_t first, const _Atomic int *cancel)
 {
-    const uint32_t *slots = experts->rows + (size_t)row * experts->plan->slots;
+    const cf_plan *plan = experts->plan;
+    const uint32_t *slots = experts->rows + (size_t)row * plan->slots;
     for (uint32_t i = 0; i < count && experts->failed == CFLOW_OK; i++) {
-        const int status = await(experts, &experts->slots[slots[i]], cancel);
+        const cf_op *first_use = first == CF_NONE ? NULL : &plan->ops[plan->order[first + i]];
+        const int status = await(experts, &experts->slots[slots[i]], first_use, cancel);
         if (status != CFLOW_OK) {
             fail(experts, status);
         }
@@ -427,7 +446,8 @@ int cf_experts_fetch(cf_experts *experts, uint32_t phase, const _Atomic int *can
                 continue;
             }
             if (waits) {
-                fetch_row(experts, op->layer, plan->slots, cancel);
+                /* The slots of a layer stand side by side: their pieces have one level, and nothing lies between them. */
+                fetch_row(experts, op->layer, plan->slots, i, cancel);
             } else {
                 issue(experts, op->layer, op->block, plan->slots, experts->first_step + phase,
                       experts->first_step + experts->phases[op->layer].down);
@@ -472,7 +492,7 @@ int cf_experts_read(cf_experts *experts, const int32_t *chosen, size_t rows, con
                   experts->first_step + 1);
         }
         if (r > 0) {
-            fetch_row(experts, layers + (uint32_t)((r - 1) % 2), k, cancel);
+            fetch_row(experts, layers + (uint32_t)((r - 1) % 2), k, CF_NONE, cancel);
         }
         experts->first_step++;
     }

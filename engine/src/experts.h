@@ -12,6 +12,7 @@
 #ifndef CF_EXPERTS_H
 #define CF_EXPERTS_H
 
+#include "events.h"
 #include "plan.h"
 #include "reader.h"
 
@@ -22,6 +23,7 @@ typedef struct cf_experts_options {
     int sync;          /* 1 = read when needed, 0 = when chosen */
     int verify;        /* cflow_verify */
     uint64_t bytes;    /* most memory of the slots; 0 = as little as works */
+    cf_lane *lane;     /* for the events of reads; outlives the store */
 } cf_experts_options;
 
 /* The least memory that the slots of a schedule need. */

@@ -40,6 +40,8 @@ static int is_over(const ticket *read)
 static void close_read(cf_reader *reader, ticket *read)
 {
     const uint64_t now = cf_now_ns(), until = read->due_ns > now ? read->due_ns : now;
+    const uint64_t there = read->times.there_ns != 0 ? read->times.there_ns : now;
+    read->times.there_ns = read->due_ns > there ? read->due_ns : there;
     reader->busy_until_ns = until > reader->busy_until_ns ? until : reader->busy_until_ns;
     reader->under_way--;
     if (reader->under_way == 0) {
@@ -56,6 +58,9 @@ static void end_request(cf_reader *reader, cf_request *request)
     ticket *read = &reader->tickets[request->ticket];
     request->next = reader->unused;
     reader->unused = request;
+    if (request->there_ns > read->times.there_ns) {
+        read->times.there_ns = request->there_ns;
+    }
     read->requests--;
     reader->in_flight--;
     if (is_over(read)) {
@@ -177,6 +182,7 @@ static void start_later(cf_reader *reader)
         const uint64_t left = read->end - read->next;
         request->ticket = index;
         request->tries = 0;
+        request->there_ns = 0;
         request->offset = read->next;
         request->bytes = left < reader->options.request_bytes ? left : reader->options.request_bytes;
         request->to = read->buffer + (read->next - read->begin);
@@ -268,7 +274,8 @@ int cf_reader_issue(cf_reader *reader, uint64_t offset, uint64_t bytes, void *bu
                      .buffer = buffer,
                      .due_ns = emulate(reader, now, span),
                      .fences = reader->fences,
-                     .later = CF_NO_TICKET};
+                     .later = CF_NO_TICKET,
+                     .times.issued_ns = now};
     read->next = read->begin;
     read->end = read->begin + span;
     read->wanted_end = offset + bytes;
@@ -357,13 +364,21 @@ int cf_reader_wait(cf_reader *reader, uint32_t index, const _Atomic int *cancel)
     if (is_over(read) && read->failure == 0) {
         sleep_until(read->due_ns, cancel);
     }
-    reader->totals.wait_ns += cf_now_ns() - start_ns;
+    const uint64_t end_ns = cf_now_ns();
+    reader->totals.wait_ns += end_ns - start_ns;
+    read->times.wait_start_ns = start_ns;
+    read->times.wait_end_ns = end_ns;
     if (cancel != NULL && atomic_load(cancel)) {
         read->state = is_over(read) ? FREE : ABANDONED;
         return cf_fail(CFLOW_ERR_CANCELLED, "%s: the read of %s was cancelled", reader->name, read->what);
     }
     read->state = FREE;
     return status_of(reader, read);
+}
+
+cf_read_times cf_reader_times(const cf_reader *reader, uint32_t index)
+{
+    return reader->tickets[index].times;
 }
 
 void cf_reader_poll(cf_reader *reader)

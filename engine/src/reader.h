@@ -57,6 +57,15 @@ void cf_reader_fence(cf_reader *reader);
  * and buffer are the reader's until cf_reader_drain().
  */
 int cf_reader_wait(cf_reader *reader, uint32_t ticket, const _Atomic int *cancel);
+/*
+ * Of a read that was waited for with success, until the next cf_reader_issue(). there_ns: all of it was there, as told by
+ * the thread that read it, or else when that was noticed, and an emulated device had done it.
+ */
+typedef struct cf_read_times {
+    uint64_t issued_ns, there_ns;
+    uint64_t wait_start_ns, wait_end_ns;
+} cf_read_times;
+cf_read_times cf_reader_times(const cf_reader *reader, uint32_t ticket);
 /* Looks for completions and starts what had to stay back, without waiting. */
 void cf_reader_poll(cf_reader *reader);
 /* Until nothing is under way into any buffer; results are forgotten, all tickets free. What was not started is not. */

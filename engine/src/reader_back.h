@@ -8,7 +8,8 @@
 typedef struct cf_request {
     uint64_t offset, bytes; /* aligned to CF_READ_ALIGN */
     uint8_t *to;
-    int64_t result; /* set by the back end: bytes, or a negative errno */
+    int64_t result;    /* set by the back end: bytes, or a negative errno */
+    uint64_t there_ns; /* likewise: when it finished; 0 where the back end does not know before it is asked */
     struct cf_request *next;
 
     /* Of the front alone. */

@@ -23,7 +23,8 @@ typedef struct ticket {
     int failure;       /* of the first request that failed: an errno, or a negative reason; 0 = none */
     uint64_t failed_offset, failed_bytes;
     uint64_t fences; /* that it lies behind */
-    int64_t later;   /* next in the queue of those with bytes that no request was made for */
+    cf_read_times times;
+    int64_t later; /* next in the queue of those with bytes that no request was made for */
     char what[CF_WHAT_BYTES];
 } ticket;
 

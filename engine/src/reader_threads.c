@@ -1,6 +1,7 @@
 /* reader_threads.c - reads by a few threads, for where io_uring is not to be had. */
 #define _GNU_SOURCE
 #include "error.h"
+#include "pool.h"
 #include "reader_back.h"
 
 #include <errno.h>
@@ -40,6 +41,7 @@ static void *reader_main(void *argument)
         (void)pthread_mutex_unlock(&own->lock);
         const ssize_t got = pread(own->fd, request->to, request->bytes, (off_t)request->offset);
         request->result = got < 0 ? -(int64_t)errno : (int64_t)got;
+        request->there_ns = cf_now_ns();
         (void)pthread_mutex_lock(&own->lock);
         request->next = own->finished;
         own->finished = request;

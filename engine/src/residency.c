@@ -171,6 +171,7 @@ static int make_experts(cflow_session *session, uint64_t bytes)
         .sync = value[CFLOW_OPTION_EXPERT_READS] == CFLOW_EXPERT_READS_SYNC,
         .verify = (int)value[CFLOW_OPTION_VERIFY],
         .bytes = bytes,
+        .lane = &session->lane,
     };
     return cf_experts_create(session->plan, &options, &session->experts);
 }
@@ -209,7 +210,7 @@ static int make_stream(cflow_session *session)
     return value[CFLOW_OPTION_STREAM_BYTES] == 0
                ? CFLOW_OK
                : cf_stream_create(session->plan, session->reader, (uint64_t)value[CFLOW_OPTION_STREAM_BYTES],
-                                  (int)value[CFLOW_OPTION_VERIFY], &session->stream);
+                                  (int)value[CFLOW_OPTION_VERIFY], &session->lane, &session->stream);
 }
 
 int cf_residency_direct(cflow_session *session)

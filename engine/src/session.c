@@ -270,6 +270,7 @@ void cflow_session_destroy(cflow_session *session)
     }
     cflow_pool_destroy(session->pool);
     free_traces(session);
+    cf_events_close(session);
     cf_experts_destroy(session->experts);
     cf_stream_destroy(session->stream);
     cf_reader_destroy(session->reader);

@@ -4,6 +4,7 @@
 
 #include "attention.h"
 #include "error.h"
+#include "events.h"
 #include "experts.h"
 #include "gemm.h"
 #include "load.h"
@@ -65,6 +66,7 @@ typedef struct cf_worker {
     uint64_t counters[CFLOW_COUNTER_COUNT];
     uint64_t *trace; /* [trace_capacity][CF_TRACE_FIELDS] */
     size_t trace_count;
+    cf_lane lane;
 } cf_worker;
 
 struct cflow_session {
@@ -96,6 +98,7 @@ struct cflow_session {
     float *batch_rotation; /* [batch][head_dim]: cos and sin per token of the chunk */
     cf_worker *workers;
     size_t trace_capacity;
+    cf_lane lane;           /* of tokens and reads */
     int32_t *routing;       /* [layers * experts_per_token] */
     float *routing_weights; /* likewise */
     float *residual_norms;  /* [layers], arch1: [2 * layers] */
@@ -160,6 +163,9 @@ void cf_residency_touch(cflow_session *session);
 
 /* exec_batch_memory.c: what chunks of a prompt need beside the memory of single tokens; nothing when batch is 1. */
 int cf_batch_memory(cflow_session *session);
+
+/* events.c: nothing is recorded any more. */
+void cf_events_close(cflow_session *session);
 
 /* exec.c: the job that runs the tokens of a call on every worker. */
 void cf_exec_job(void *session, int thread);

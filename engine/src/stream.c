@@ -28,6 +28,7 @@ struct cf_stream {
     const cf_plan *plan;
     cf_reader *reader;
     int verify;
+    cf_lane *lane;
     use *uses;                      /* of one token */
     uint32_t use_count, head_first; /* uses from head_first on are the head's */
     uint8_t *streamed;              /* [tensor_count] */
@@ -132,7 +133,8 @@ static int make_ring(cf_stream *stream, uint64_t bytes)
     return status;
 }
 
-int cf_stream_create(const cf_plan *plan, cf_reader *reader, uint64_t bytes, int verify, cf_stream **stream_out)
+int cf_stream_create(const cf_plan *plan, cf_reader *reader, uint64_t bytes, int verify, cf_lane *lane,
+                     cf_stream **stream_out)
 {
     const cflow_model *model = plan->model;
     *stream_out = NULL;
@@ -143,6 +145,7 @@ int cf_stream_create(const cf_plan *plan, cf_reader *reader, uint64_t bytes, int
     stream->plan = plan;
     stream->reader = reader;
     stream->verify = verify;
+    stream->lane = lane;
     stream->uses = calloc(plan->piece_count, sizeof *stream->uses);
     stream->streamed = calloc(model->tensor_count, 1);
     stream->verified = calloc(model->tensor_count, 1);
@@ -266,6 +269,9 @@ static int await(cf_stream *stream, entry *own, const _Atomic int *cancel)
     const cf_tensor *tensor = stream->plan->ops[op].tensor;
     int status = cf_reader_wait(stream->reader, own->ticket, cancel);
     if (status == CFLOW_OK) {
+        const cf_read_times times = cf_reader_times(stream->reader, own->ticket);
+        cf_lane_add_read(stream->lane, &times, own->bytes, stream->uses[own->use].phase,
+                         stream->plan->ops[op].piece_index);
         own->is_there = 1;
         stream->weights[op] = (const uint8_t *)stream->ring.data + own->at + tensor->offset % CF_READ_ALIGN;
         status = check_hash(stream, tensor, stream->weights[op]);
