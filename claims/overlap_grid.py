@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -146,11 +147,13 @@ class Grid:
             self._kept[cell.label] = replace(measured, owner=RoundsOf(check, label))
         return replace(measured.found, figure=figure, rounds_of=measured.owner)
 
-    def _measure(self, cell: Cell | Wash, check: str) -> tuple[Timed | NotMeasurable, Sequence[Piece]]:
-        if isinstance(cell, Wash):
-            return self._wash(cell, check), ()
-        threads = 1 if cell.one else self._run.threads
-        width = WIDTHS[self._run.profile]
+    @contextmanager
+    def open(self, cell: Cell) -> Iterator[Staging]:
+        """The sessions of a cell, over the model that comes nearest to its aim.
+
+        Raises CacheStateError when its experts cannot be evicted.
+        """
+        threads = self._threads(cell)
         rate = cell.rate or self._native_rate()
         shape = nearest(self._run.profile, cell.aim, self._roof(threads), rate)
         options: dict[str, OptionValue] = {
@@ -159,7 +162,16 @@ class Grid:
             "expert_delay": cell.expert_delay,
             "context": CONTEXT,
         }
-        with open_bench(threads) as bench, open_staging(self._model(shape, width), options) as staging:
+        with open_staging(self._model(shape, WIDTHS[self._run.profile]), options) as staging:
+            yield staging
+
+    def _threads(self, cell: Cell) -> int:
+        return 1 if cell.one else self._run.threads
+
+    def _measure(self, cell: Cell | Wash, check: str) -> tuple[Timed | NotMeasurable, Sequence[Piece]]:
+        if isinstance(cell, Wash):
+            return self._wash(cell, check), ()
+        with self.open(cell) as staging, open_bench(self._threads(cell)) as bench:
             reason = refused(staging.staged)
             if reason is not None:
                 return reason, ()
