@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cli.explain import claims_path
+from cli.registry import claims_path
 from harness.registry import load_registry
 from tools.build_engine import ROOT
 from tools.docs.c_reference import c_reference
