@@ -10,8 +10,8 @@ from typing import Any
 
 import typer
 
-from cli.explain import claims_path
 from cli.main import app
+from cli.registry import claims_path
 from harness.registry import load_registry
 from tools.build_engine import ROOT
 from tools.docs.c_reference import sections
