@@ -6,7 +6,6 @@ keep their size. All text stays text.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -106,22 +105,6 @@ def log_axis(values: Iterable[float], most: int = 6) -> Axis:
     stride = max(1, math.ceil(len(marks) / (2 * most)))
     one = marks.index(1.0) if 1.0 in marks else 0
     return Axis(low, high, True, _ticks(axis, marks[one % stride :: stride]))
-
-
-@dataclass(frozen=True)
-class Segment:
-    """A straight piece of a curve: percent from the left and from the top."""
-
-    x1: float
-    y1: float
-    x2: float
-    y2: float
-
-
-def segments(x_axis: Axis, y_axis: Axis, xs: Sequence[float], ys: Sequence[float]) -> tuple[Segment, ...]:
-    """The curve through the points (x, y), which come in order of x."""
-    points = [(x_axis.at(x), round(100 - y_axis.at(y), 2)) for x, y in zip(xs, ys, strict=True)]
-    return tuple(Segment(*start, *end) for start, end in itertools.pairwise(points))
 
 
 def from_the_top(axis: Axis) -> tuple[Tick, ...]:

@@ -7,7 +7,7 @@ from typing import Final
 
 from markupsafe import Markup
 
-from reports.charts import Axis, Bar, Mark, RoundsChart, Segment, Tick
+from reports.charts import Axis, Bar, Mark, RoundsChart
 from reports.samples import Samples
 
 
@@ -202,31 +202,13 @@ class BarChart:
 
 
 @dataclass(frozen=True)
-class Curve:
-    """Projected speed of one model. `ceiling`: at the whole roof. `paper`: height of the paper's figure."""
-
-    label: str
-    text: str
-    paper_text: str
-    ticks: tuple[Tick, ...]
-    line: tuple[Segment, ...]
-    ceiling: tuple[Segment, ...]
-    paper: float | None
-    alt: str
-
-
-@dataclass(frozen=True)
 class Projection:
     """What another machine would do under assumptions: a curve a model over one axis of read bandwidth."""
 
     anchor: str
     machine: str
     assumptions: tuple[Fact, ...]
-    axis: Axis
-    axis_alt: str
-    has_paper: bool
-    curves: tuple[Curve, ...]
-    table: Table
+    figures: tuple[Figure, ...]
 
 
 @dataclass(frozen=True)
@@ -336,6 +318,7 @@ class Report:
     first_screen: tuple[CheckView, ...]
     forest: Forest | None
     end_to_end: EndToEnd | None
+    roofline: tuple[Figure, ...]
     projection: Projection | None
     machine: tuple[Table, ...]
     run_tables: tuple[Table, ...]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from harness.results import Results
-from reports import claims, panels, state, summary
+from reports import claims, figures, panels, state, summary
 from reports.end_to_end import end_to_end
 from reports.history import Earlier
 from reports.model import Checker, Report
@@ -92,6 +92,7 @@ def build(results: Results, checked: Json, raw: bool = True, earlier: Earlier = 
         first_screen=tuple(check for claim in shown for check in claim.checks if check.id in flagged),
         forest=panels.forest(results),
         end_to_end=end_to_end(results),
+        roofline=figures.of(results, "roofline"),
         projection=projection(results),
         machine=state.machine_tables(results.data["machine"]),
         run_tables=(

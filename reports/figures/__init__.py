@@ -11,13 +11,25 @@ from typing import Final
 
 from harness.results import Results
 from reports.figures.l1 import l1
+from reports.figures.prefetch import prefetch
+from reports.figures.projection import projection
+from reports.figures.resident import resident
+from reports.figures.roofline import roofline
+from reports.figures.schedule import schedule
+from reports.figures.streams import streams
 from reports.figures.training import training
 from reports.model import Figure
 
 Draw = Callable[[Results], Figure | None]
 
 FIGURES: Final[Mapping[str, tuple[Draw, ...]]] = {
+    "roofline": (roofline,),
+    "projection": (projection,),
+    "1": (resident,),
     "2": (l1,),
+    "6": (prefetch,),
+    "7": (schedule,),
+    "end_to_end": (streams,),
     "quality": (training,),
 }
 """By claim id, or by a section of its own; in the order of the page."""

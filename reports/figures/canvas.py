@@ -21,6 +21,9 @@ _GLYPH_PX: Final = 6.4
 _LINE_PX: Final = 18
 _SWATCH_PX: Final = 26
 _GAP_PX: Final = 18
+_ROW_PX: Final = 38
+ROW_AT: Final = 0.66
+"""Where in its row a bar or a mark lies, below the label."""
 
 
 def clean(text: str) -> str:
@@ -92,7 +95,7 @@ class Canvas:
         height: int = 280,
         left: int = 48,
         right: int = 16,
-        above: int = 26,
+        above: int = 30,
         below: int = 44,
     ) -> list[Axes]:
         """Axes below the key, one a title, in rows of `columns`; called once, it sets the sheet's height.
@@ -124,11 +127,27 @@ class Canvas:
                 self.text(x, y - above + 10, shortened(title, room), "ink", weight="bold")
         return made
 
+    def rows(self, key: Sequence[Entry], labels: Sequence[str], right: int) -> Axes:
+        """Axes with a row for each label, which stands above it; what is drawn of row i lies at i + ROW_AT.
+
+        right: room beside the plot, for figures.
+        """
+        height = len(labels) * _ROW_PX
+        (axes,) = self.panels(key, height=height, left=10, right=right, above=6)
+        axes.set_ylim(len(labels), 0)
+        axes.yaxis.set_ticks([])
+        for index, text in enumerate(labels):
+            y = self.height - 44 - height + index * _ROW_PX + 10
+            ground = {"facecolor": colour("paper"), "edgecolor": "none", "pad": 1}
+            self.text(10, y, shortened(text, self.width - 20), "ink", bbox=ground)
+        return axes
+
     def label(self, axes: Axes, below: str, above: str) -> None:
         """What the two axes measure: one under the plot, the other over it, where it needs no turning."""
         axes.set_xlabel(clean(below), color=colour("soft"), fontsize=FONT_PX, labelpad=6)
         x, y = self._corners[axes]
-        self.text(x, y - 13, above)
+        if above:
+            self.text(x, y - 16, above)
 
     def text(self, x: float, y: float, text: str, ink: str = "soft", **options: Any) -> None:
         """Text that begins at (x, y), pixels from the top left to its middle height."""

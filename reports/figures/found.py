@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 from harness.results import Results
 from reports.figures.scales import drawable
+from reports.format import capital
 
 Json = Mapping[str, Any]
+
+_MOST_SENTENCES: Final = 12
 
 
 def cells(results: Results, check_id: str) -> list[Json]:
@@ -38,3 +41,10 @@ def given(cell: Json, name: str) -> str:
     """An input as text, empty when it was not recorded."""
     value = cell["evidence"].get("inputs", {}).get(name)
     return "" if value is None else str(value)
+
+
+def sentences(parts: Sequence[str]) -> str:
+    """The parts as sentences; of many the first ones, since the table has all."""
+    shown = [capital(part) for part in parts[:_MOST_SENTENCES]]
+    more = len(parts) - len(shown)
+    return ". ".join([*shown, *([f"And {more} more, in the table"] if more else [])]) + "."

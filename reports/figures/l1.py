@@ -19,6 +19,7 @@ from reports.model import Column, Figure, Row, Table
 _BY_COLUMNS, _PAPER = "2.l1.columns", "2.l1.simulated"
 _VECTOR_BYTES: Final = {"f32": 4.0, "q8": 1.25}
 """Of a column of the vector: a float, or a code with its part of a scale and a sum for 32 codes (cflow.h)."""
+_MOST_CURVES: Final = 12
 _SIZE: Final = re.compile(r"(\d+) KiB")
 _COLUMNS: Final = re.compile(r"x (\d+)")
 
@@ -87,7 +88,7 @@ def _alt(curves: list[_Curve], fills: list[_Fill], said: tuple[float, float] | N
     parts += [f"{fill.text} at {fmt.fixed(fill.columns, 0)} columns" for fill in fills]
     if said:
         parts.append(f"the paper: {fmt.figure(said[1], 'ratio')} at {fmt.plain(said[0])} columns")
-    return ". ".join(fmt.capital(part) for part in parts) + "."
+    return found.sentences(parts)
 
 
 def _table(curves: list[_Curve]) -> Table:
@@ -113,7 +114,7 @@ def l1(results: Results) -> Figure | None:
         xs, ys = [*xs, said[0]], [*ys, said[1]]
 
     def paint(canvas: Canvas) -> None:
-        looks = list(zip(curves, styles(), strict=False))
+        looks = list(zip(curves[:_MOST_CURVES], styles(), strict=False))
         key = [entry(one.label, style) for one, style in looks]
         key += [Entry("the paper\u2019s figure", "mark", "D", hollow=True)] if said else []
         (axes,) = canvas.panels(key, height=240)

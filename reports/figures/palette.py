@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 SERIES: Final = ("s1", "s2", "s3", "s4", "s5", "s6")
-"""Colours of data: hues of Okabe and Ito, as light or dark as 3 to 1 against the page demands."""
+"""Colours of data: hues near those of Okabe and Ito; lightness keeps them apart where cones are missing."""
 NAMES: Final = (
     *SERIES,
     "ink",

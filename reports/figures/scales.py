@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final, Literal
 
 from reports import charts
@@ -65,6 +65,13 @@ def logarithmic(axes: Axes, which: Which, values: Iterable[float], most: int = 7
     (axes.set_xlim if which == "x" else axes.set_ylim)(low, high)
     ticks = log_ticks(low, high, most)
     _set(axis, ticks, [fmt.plain(tick) for tick in ticks])
+
+
+def ticks_at(axes: Axes, values: Sequence[float], label: Callable[[float], str], most: int = 6) -> None:
+    """Ticks of the lower axis at the values themselves, in ascending order, at most so many."""
+    shown = sorted(set(values))
+    shown = shown[:: max(-(-len(shown) // most), 1)]
+    _set(axes.xaxis, shown, [label(one) for one in shown])
 
 
 def log_ticks(low: float, high: float, most: int) -> list[float]:

@@ -61,8 +61,8 @@ def _drawing(prefix: str, kind: str, title: str, alt: str, paint: Paint) -> Mark
     pieces = (ElementTree.tostring(one, encoding="unicode") for one in _cleaned(root, prefix))
     return Markup(
         '<svg class="plot-{kind}" role="img" viewBox="0 0 {width} {height}" '
-        'aria-labelledby="{prefix}-t" aria-describedby="{prefix}-d">'
-        '<title id="{prefix}-t">{title}</title><desc id="{prefix}-d">{alt}</desc>\n{drawn}</svg>'
+        'aria-label="{title}" aria-describedby="{prefix}-d">'
+        '<title>{title}</title><desc id="{prefix}-d">{alt}</desc>\n{drawn}</svg>'
     ).format(
         kind=kind,
         width=canvas.width,

@@ -55,15 +55,6 @@ def test_an_axis_between_two_values_has_round_ticks_inside(low: float, span: flo
     assert all(0 <= place <= 100 for place in places)
 
 
-def test_segments_join_the_points_from_left_to_right() -> None:
-    x_axis, y_axis = charts.axis_between(70, 170), charts.linear_axis([10.0])
-    assert charts.segments(x_axis, y_axis, [70, 120, 170], [0, 5, 10]) == (
-        charts.Segment(0, 100, 50, 50),
-        charts.Segment(50, 50, 100, 0),
-    )
-    assert charts.segments(x_axis, y_axis, [70], [1]) == ()
-
-
 def test_an_upright_axis_counts_from_the_top() -> None:
     axis = charts.linear_axis([10.0])
     assert [(t.label, t.at) for t in charts.from_the_top(axis)][:2] == [("0", 100), ("2", 80)]

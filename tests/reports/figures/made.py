@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+from hypothesis import Phase, settings
 from hypothesis import strategies as st
 
 from harness.registry import parse_registry
@@ -21,6 +22,9 @@ MAX_BYTES = 60_000
 
 EVIL = '<script>alert("1")</script> $x_1$ & \u202e\x00\n' + "very long name " * 20
 """A label that HTML, XML, mathtext and layout would each trip over."""
+
+FEW = settings(max_examples=12, deadline=None, phases=(Phase.explicit, Phase.generate))
+"""Each example draws two figures: few of them, and none to make a failure smaller."""
 
 NUMBERS = st.one_of(
     st.floats(allow_nan=True, allow_infinity=True),
@@ -57,7 +61,7 @@ def assert_sound(figure: Figure) -> None:
         assert root.get("role") == "img"
         assert root[0].tag == "title" and root[1].tag == "desc"
         own = [one.attrib["id"] for one in root.iter() if "id" in one.attrib]
-        assert {root.get("aria-labelledby"), root.get("aria-describedby")} <= set(own)
+        assert root.get("aria-label") == root[0].text and root.get("aria-describedby") in own
         ids += own
         for one in root.iter():
             assert one.tag in {
@@ -76,3 +80,28 @@ def texts(figure: Figure) -> list[str]:
     """All text of the wide drawing that is seen."""
     root = ElementTree.fromstring(figure.wide)
     return ["".join(one.itertext()) for one in root.iter() if one.tag == "text"]
+
+
+def arm(name: str, description: str = "", control_of: str | None = None) -> Json:
+    """An arm of a timed cell."""
+    return {"name": name, "description": description, "control_of": control_of}
+
+
+def timed(
+    samples: Mapping[str, Json], label: str = "", rounds: int = 15, void: bool = False, **changes: Any
+) -> Json:
+    """A timed cell whose rounds are all the same, with an arm for each sample."""
+    one = {"samples": samples, "void": [{"rule": "steal", "arm": None}] if void else []}
+    evidence = {
+        "kind": "timed",
+        "inputs": changes.pop("inputs", {}),
+        "arms": changes.pop("arms", [arm(name) for name in samples]),
+        "rounds": [one] * rounds,
+        "roof": changes.pop("roof", None),
+    }
+    return cell({}, label, unit="ratio") | {"evidence": evidence} | changes
+
+
+def sample(ns: Any, size: Any = 100, work: Any = 1, **counters: Any) -> Json:
+    """What one arm did in a round."""
+    return {"ns": ns, "bytes": size, "work": work, "counters": counters}

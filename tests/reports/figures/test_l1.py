@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from reports.figures.l1 import l1
-from tests.reports.figures.made import EVIL, NUMBERS, assert_sound, cell, run, texts
+from tests.reports.figures.made import EVIL, FEW, NUMBERS, assert_sound, cell, run, texts
 
 GEOMETRY = "L1-d of a machine: 32 KiB, 8-way"
 
@@ -46,7 +46,7 @@ def test_curves_cache_and_paper_are_drawn_and_said() -> None:
     assert figure.table.rows[1].cells[1:] == ("7.67\u00d7", "")
 
 
-@settings(max_examples=25)
+@FEW
 @given(st.lists(st.tuples(NUMBERS, NUMBERS), max_size=60), st.integers(1, 60))
 def test_whatever_was_observed_is_drawn_or_left_out(points: list[tuple[Any, Any]], count: int) -> None:
     cells = [curve([x for x, _ in points], [y for _, y in points], EVIL)]

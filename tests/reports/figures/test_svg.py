@@ -32,11 +32,9 @@ def paint(canvas: Canvas) -> None:
 def test_drawings_are_the_same_every_time_and_share_no_id() -> None:
     first = draw("figure-a", "a", "b", paint)
     assert draw("figure-a", "a", "b", paint) == first
-    ids = [
-        one
-        for drawing in (*first, *draw("figure-b", "a", "b", paint))
-        for one in re.findall(r'id="(.*?)"', drawing)
-    ]
+    drawings = (*first, *draw("figure-b", "a", "b", paint))
+    parsed = [ElementTree.fromstring(drawing) for drawing in drawings]
+    ids = [one.attrib["id"] for root in parsed for one in root.iter() if "id" in one.attrib]
     assert len(ids) > 8 and len(ids) == len(set(ids))
 
 
@@ -116,8 +114,7 @@ def test_series_can_be_told_apart(eyes: tuple[tuple[float, ...], ...]) -> None:
         seen = [lab(seen_by(eyes, palette[name])) for name in SERIES]
         for (one, a), (other, b) in itertools.combinations(zip(SERIES, seen, strict=True), 2):
             distance = sum((p - q) ** 2 for p, q in zip(a, b, strict=True)) ** 0.5
-            # Those that come close differ by their marks, which no two neighbours share.
-            assert distance > 10, (one, other, distance)
+            assert distance > 20, (one, other, distance)
 
 
 def test_no_two_series_look_alike() -> None:
