@@ -181,13 +181,15 @@ class Canvas:
         from matplotlib.patches import Rectangle
         from matplotlib.transforms import IdentityTransform
 
-        pixels = {"transform": IdentityTransform()}
+        pixels: dict[str, Any] = {"transform": IdentityTransform()}
         up = self.height - y
         if item.bar:
             field = Rectangle((x, up - 5), 18, 10, facecolor=colour(item.colour), edgecolor="none", **pixels)
             self.figure.add_artist(field)
         if item.line:
-            line = Line2D([x, x + 18], [up, up], color=colour(item.colour), linestyle=item.line, **pixels)
+            line = Line2D(
+                [x, x + 18], [up, up], color=colour(item.colour), **pixels | {"linestyle": item.line}
+            )
             self.figure.add_artist(line)
         if item.marker:
             self.figure.add_artist(Line2D([x + 9], [up], linestyle="", **mark(item, item.hollow), **pixels))

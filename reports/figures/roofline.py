@@ -203,8 +203,8 @@ def roofline(results: Results) -> Figure | None:
         key = [Entry(kind, _LOOKS[kind].colour, _LOOKS[kind].marker) for kind in kinds]
         lines = dict(zip(roofs, _LINES, strict=False))
         key += [
-            Entry(f"reads, {_threads(one.threads)}: {_gb(one.gb_per_s)}", "ink", line=line)
-            for one, line in lines.items()
+            Entry(f"reads, {_threads(roof.threads)}: {_gb(roof.gb_per_s)}", "ink", line=line)
+            for roof, line in lines.items()
         ]
         (axes,) = canvas.panels(key, height=300)
         ends = [min(one.intensity for one in dots) / 1.6, max(one.intensity for one in dots) * 1.6]
@@ -215,10 +215,10 @@ def roofline(results: Results) -> Figure | None:
         heights += [min(x * one.gb_per_s, top or x * one.gb_per_s) for one in roofs for x in ends]
         scales.logarithmic(axes, "x", ends, most=5 if canvas.narrow else 9)
         scales.logarithmic(axes, "y", [one for one in heights if scales.on_log(one)], most=7)
-        for one, line in lines.items():
-            bend = min(ends[1], top / one.gb_per_s) if top else ends[1]
+        for roof, line in lines.items():
+            bend = min(ends[1], top / roof.gb_per_s) if top else ends[1]
             xs = [ends[0], max(bend, ends[0])]
-            axes.plot(xs, [x * one.gb_per_s for x in xs], color=colour("ink"), linestyle=line, linewidth=1.5)
+            axes.plot(xs, [x * roof.gb_per_s for x in xs], color=colour("ink"), linestyle=line, linewidth=1.5)
         if top:
             axes.axhline(top, color=colour("ink"), linewidth=1.5)
             axes.annotate(

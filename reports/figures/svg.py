@@ -11,7 +11,7 @@ import io
 import re
 import warnings
 from collections.abc import Callable, Iterator
-from typing import Final
+from typing import Any, Final
 from xml.etree import ElementTree
 
 from markupsafe import Markup
@@ -23,7 +23,7 @@ Paint = Callable[[Canvas], None]
 
 WIDTHS_PX: Final = {"wide": 880, "narrow": 360}
 _NO_METADATA: Final = {"Date": None, "Creator": None, "Format": None, "Type": None}
-_OPTIONS: Final = {
+_OPTIONS: Final[dict[Any, Any]] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "cflow-claims",
     "text.parse_math": False,  # a dollar sign in a label is a dollar sign
