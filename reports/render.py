@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import functools
+import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -19,9 +22,20 @@ MAX_BYTES: Final = 4_500_000
 """A page at or above this size leaves out the tables of raw rounds, which results.json holds anyway."""
 
 
+@functools.cache
+def policy() -> str:
+    """What a browser may do with the page: its own styles, its own script by hash, and nothing else."""
+    script = environment().get_template("script.js.j2").render()
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return (
+        f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
 def to_html(report: Report) -> str:
     """The page of a view model. The same model always gives the same bytes."""
-    return environment().get_template("report.html.j2").render(r=report)
+    return environment().get_template("report.html.j2").render(r=report, policy=policy())
 
 
 def page(
