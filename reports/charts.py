@@ -191,7 +191,7 @@ def rounds_chart(
     first, last = min(s for s, _, _ in usable), max(s for s, _, _ in usable)
     span = max(last - first, 1)
     dots = tuple(
-        Dot(round(3 + 94 * (seq - first) / span, 2), round(100 - axis.at(ratio), 2), kind)
+        Dot(round(3 + 94 * (seq - first) / span, 1), round(100 - axis.at(ratio), 1), kind)
         for seq, ratio, kind in usable
     )
     return RoundsChart(
