@@ -17,12 +17,12 @@ from architectures.trainer import train
 
 
 def locate(names: Sequence[str]) -> list[Path]:
-    """Paths as they are; names of `cflow data get` as the folders that it fetched. Raises DataError."""
-    paths = []
+    """Paths as they are; texts of `cflow data get` as the folders that it fetched. Raises DataError."""
+    paths, texts = [], [name for name in SOURCES if name != GPT2_BPE]
     for name in names:
         path = Path(name)
-        if not path.exists() and name not in SOURCES:
-            raise DataError(f"{name}: no such file or folder, nor one of {', '.join(SOURCES)}")
+        if not path.exists() and name not in texts:
+            raise DataError(f"{name}: no such file or folder, nor one of {', '.join(texts)}")
         paths.append(path if path.exists() else fetched(name))
     return paths
 

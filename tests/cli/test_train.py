@@ -43,6 +43,7 @@ def test_a_run_prints_progress_and_its_result(tmp_path: Path, capsys: pytest.Cap
         (["--arch", "arch9"], "architecture 'arch9' is unknown; allowed: arch1"),
         (["--steps", "0"], "steps is 0"),
         (["--data", "nothing"], "nothing: no such file or folder, nor one of andersen"),
+        (["--data", "gpt2-bpe"], "gpt2-bpe: no such file or folder, nor one of andersen, novels, speeches"),
         (["--preset", "paper"], "its tokenizer has 300 ids, preset paper needs 50257"),
         (["--precision", "f16"], "precision is 'f16'"),
     ],
