@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -112,8 +112,10 @@ def diagnose(
     if loads:
         findings += storage_findings(folder)
     findings += [*installed_findings(), profile_finding(profile, state)]
-    judged = [(finding, effects(finding, registry, profile)) for finding in findings]
     noise, heard = _noise(state, measure=measure and loads, progress=progress)
+    if noise is not None:  # what was measured goes before what a setting makes likely
+        findings = [replace(finding, doubts=False) for finding in findings]
+    judged = [(finding, effects(finding, registry, profile)) for finding in findings]
     doubtful = doubtful_checks(noise, registry, profile) if noise is not None else ()
     judged.append((heard, (Effect(INCONCLUSIVE, True, doubtful, ()),) if doubtful else ()))
     return Diagnosis(profile, tuple(judged), profile_rows(registry, state), noise, state)

@@ -84,7 +84,7 @@ def storage_findings(folder: Path) -> tuple[Finding, ...]:
     try:
         found, alignment = probed_reads(folder)
     except (OSError, CflowError) as error:
-        said = f"{folder}: {error}"
+        said = f"{folder}: {error.strerror if isinstance(error, OSError) else error}"
         return (
             Finding(
                 "o_direct",

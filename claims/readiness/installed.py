@@ -44,7 +44,7 @@ def _llamacpp() -> Finding:
         with LlamaCpp() as baseline:
             build = baseline.build()
     except BaselineError as error:
-        remedy = f"run `cflow baseline remove {LLAMACPP}` and install it again"
+        remedy = f"if the installation is at fault: `cflow baseline remove {LLAMACPP}`, then install it again"
         return Finding("llama.cpp", name, "no", str(error), remedy, needs=needs, rows=rows)
     said = f"{build.version} ({build.commit}), back end {build.back_end}"
     return Finding("llama.cpp", name, "yes", said, needs=needs)

@@ -140,9 +140,7 @@ def _numa(state: Mapping[str, Any]) -> Finding:
 def _quota(state: Mapping[str, Any], root: Path) -> Finding:
     quota, cores = state["cpu"]["quota_cpus"], state["cpu"]["physical"]
     if quota is None:
-        try:
-            cgroup_quota_cpus(root)
-        except (OSError, ValueError, ArithmeticError):
+        if not _quota_can_be_read(root):
             return Finding("quota", "cgroup quota", "unknown", _SILENT)
         return Finding("quota", "cgroup quota", "yes", "none")
     allowed = len(state["cpu"]["affinity"] or ()) or cores
@@ -157,6 +155,14 @@ def _quota(state: Mapping[str, Any], root: Path) -> Finding:
         "raise cpu.max (version 2) or cpu.cfs_quota_us (version 1), or run outside of the container",
         doubts=True,
     )
+
+
+def _quota_can_be_read(root: Path) -> bool:
+    try:
+        cgroup_quota_cpus(root)
+    except (OSError, ValueError, ArithmeticError):
+        return False
+    return any((root / "sys/fs/cgroup").glob("*"))
 
 
 def _steal(state: Mapping[str, Any]) -> Finding:

@@ -174,7 +174,7 @@ def test_what_is_wrong_with_llamacpp_is_named(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(installed, "LlamaCpp", broken)
     one = by_id(installed_findings())["llama.cpp"]
     assert (one.state, one.detail) == ("no", "llama.cpp: versions differ")
-    assert one.needs == ("llama.cpp",) and "install it again" in one.remedy
+    assert one.needs == ("llama.cpp",) and "then install it again" in one.remedy
 
 
 def test_every_need_of_a_check_is_looked_at(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -224,6 +224,8 @@ def test_with_measuring(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None
     assert heard.state == "no" and found.quiet is False
     assert effect.verdict == INCONCLUSIVE and effect.certain and "3.speed" in effect.checks
     assert found.to_json()["ready"] is False and found.to_json()["fits"] is True
+    others = [effect for _, follows in found.findings[:-1] for effect in follows]
+    assert not any(effect.verdict == INCONCLUSIVE for effect in others), "measured, so not guessed"
 
 
 def test_no_memory_for_the_measurement(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -136,6 +136,7 @@ def test_odd_contents_never_raise_and_always_say_something(
         ("quota", {"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": "max 100000"}, "yes", "none"),
         ("quota", {"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": "150000 100000"}, "no", "1.5 CPUs"),
         ("quota", {"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": "400000 100000"}, "yes", "4 CPUs"),
+        ("quota", {"proc/self/cgroup": "0::/\n"}, "unknown", "not tell"),
         ("quota", {"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": "?"}, "unknown", "not tell"),
         (
             "quota",
