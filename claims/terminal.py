@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from collections.abc import Callable, Sequence
 from io import StringIO
@@ -44,9 +45,12 @@ class Block:
             self._height = 0
 
     def _write(self, text: str) -> None:
+        """What cannot be shown, or not in the terminal's encoding, must not end a measurement."""
         stream = self._stream()
-        stream.write(text)
-        stream.flush()
+        encoding = getattr(stream, "encoding", None) or "utf-8"
+        with contextlib.suppress(OSError):
+            stream.write(text.encode(encoding, "replace").decode(encoding))
+            stream.flush()
 
 
 def _up(lines: int) -> str:

@@ -104,7 +104,7 @@ def timed_cells(
 
 
 def progress_line(what: str) -> Progress | None:
-    """Rounds on one line of a terminal; nothing elsewhere. `pytest claims/` has a display of its own."""
+    """Rounds on one line of a terminal; nothing elsewhere. For commands: a run of the claims has a display."""
     if not sys.stderr.isatty():
         return None
     started = time.monotonic()

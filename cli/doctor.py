@@ -1,6 +1,5 @@
 """`cflow doctor`: what can be measured on this machine, why not, and what would help."""
 
-import sys
 import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -10,8 +9,9 @@ from typing import Annotated
 import typer
 
 from claims.readiness.diagnosis import Diagnosis, diagnose
+from claims.timing import progress_line
 from cli.completion import profile_names
-from cli.console import EXIT_FAILED, EXIT_USAGE, JsonOption, mb, message, print_json
+from cli.console import EXIT_FAILED, EXIT_USAGE, JsonOption, mb, print_json
 from harness.doctor import Effect, Finding, ProfileRow
 from harness.profiles import DEFAULT_PROFILE, PROFILES
 
@@ -41,9 +41,7 @@ def doctor(
     Exit code 0: ready. 1: the profile fits, but the machine is too noisy now for verdicts of timed checks.
     2: the profile cannot run here.
     """
-    if measure and sys.stderr.isatty():
-        message("listening to the machine for five seconds; --no-measure leaves that out")
-    found = diagnose(profile, out, measure=measure)
+    found = diagnose(profile, out, measure=measure, progress=progress_line("noise of an arm against itself"))
     if json:
         print_json(found.to_json())
     else:

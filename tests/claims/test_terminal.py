@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import io
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -66,6 +69,21 @@ def test_a_low_terminal_gets_fewer_lines(monkeypatch: pytest.MonkeyPatch) -> Non
     screen = Screen(40)
     block(screen).draw([Text("one"), Text("two"), Text("three")])
     assert screen.lines == ["", "one", "two"]
+
+
+def test_a_terminal_that_went_away_or_knows_no_such_letter_ends_nothing(narrow: int) -> None:
+    class Gone(Screen):
+        def write(self, text: str) -> int:
+            raise OSError(errno.EIO, "Input/output error")
+
+    gone = block(Gone(narrow))
+    gone.draw([Text("one")])
+    gone.erase()
+    ascii_alone = io.TextIOWrapper(io.BytesIO(), encoding="ascii", write_through=True)
+    shown = Block(lambda: ascii_alone, lambda: 0)
+    shown.draw([Text("é" * 99)])
+    shown.erase()
+    assert b"?" in ascii_alone.buffer.getvalue()  # type: ignore[attr-defined]
 
 
 def test_nothing_drawn_leaves_nothing_to_erase() -> None:
