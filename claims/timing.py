@@ -104,14 +104,16 @@ def timed_cells(
 
 
 def progress_line(what: str) -> Progress | None:
-    """Rounds on one line of a terminal; nothing elsewhere. For commands: a run of the claims has a display."""
+    """Rounds on one line of a terminal; nothing elsewhere. For commands: runs of claims have a display."""
     if not sys.stderr.isatty():
         return None
     started = time.monotonic()
 
     def show(timed: Timed, planned: int) -> None:
+        nonlocal started
         done, valid = len(timed.rounds), sum(not one.void for one in timed.rounds)
         if done == 0:
+            started = time.monotonic()
             return
         left_s = (time.monotonic() - started) / done * (planned - done)
         end = "\n" if done == planned else ""

@@ -64,7 +64,7 @@ class Probes:
 
 Progress = Callable[[Timed, int], None]
 """Called before the first run of an arm and after every round, never within one, with the rounds so far and
-how many are planned. What it sees does not change how many are run: that follows from void rounds alone.
+how many there will be. What it sees does not change how many are run: that follows from void rounds alone.
 """
 
 
@@ -151,9 +151,16 @@ def run_pairs(
         marked = mark_voids(infos, done)
         return Timed(figure, seed, rounds, interrupted, infos, marked, roof, dict(inputs or {}))
 
+    def expected() -> int:
+        """How many rounds there will be: more than planned where too few of those are valid."""
+        enough = _valid(infos, done) >= rounds or len(done) == limit
+        if len(done) % block == 0 and len(done) >= planned and enough:
+            return len(done)
+        return planned if len(done) < planned else limit
+
     try:
         if progress is not None:
-            progress(so_far(), planned)
+            progress(so_far(), expected())
         for _ in range(warmups):
             for arm in everyone:
                 arm.run()
@@ -161,7 +168,7 @@ def run_pairs(
             for order in balanced_block(len(everyone), rng):
                 done.append(_one_round(len(done), [everyone[index] for index in order], probes))
                 if progress is not None:
-                    progress(so_far(), max(planned, len(done)))
+                    progress(so_far(), expected())
     except KeyboardInterrupt:
         interrupted = True
     return so_far()

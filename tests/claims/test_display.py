@@ -61,7 +61,8 @@ def test_what_is_shown_from_the_first_check_to_its_end(screen: Screen) -> None:
     assert shown[0][1:] == ["  1 thread: warming up", "  old | new | old (A/A)"]
     assert shown[1][1] == "  1 thread: round 1 of 12, 0 valid (void: steal 1); old | new | old (A/A)"
     assert shown[1][2] == "  no valid round yet"
-    assert shown[12][1].startswith("  1 thread: round 12 of 12, 11 valid")
+    assert shown[12][1].startswith("  1 thread: round 12 of 18, 11 valid")
+    assert shown[-1][1].startswith("  1 thread: round 18 of 18, 17 valid")
     assert shown[12][2].startswith("  speed of new over speed of old: 1.2")
     assert "] so far; A/A [" in shown[12][2]
     display.end(SUPPORTED)

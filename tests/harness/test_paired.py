@@ -177,7 +177,7 @@ def test_interruption_during_warmup_keeps_nothing_and_is_marked() -> None:
     assert timed.interrupted and timed.rounds == ()
 
 
-def test_progress_tells_the_rounds_so_far_and_how_many_are_planned() -> None:
+def test_progress_tells_the_rounds_so_far_and_how_many_there_will_be() -> None:
     machine = FakeMachine(1, {0: "steal"})
     seen: list[tuple[int, int, int]] = []
 
@@ -195,7 +195,7 @@ def test_progress_tells_the_rounds_so_far_and_how_many_are_planned() -> None:
         progress=note,
     )
     assert seen[:2] == [(0, 12, 0), (1, 12, 0)]
-    assert seen[12] == (12, 12, 11)
+    assert seen[11:14] == [(11, 12, 10), (12, 18, 11), (13, 18, 12)]
     assert seen[-1] == (18, 18, 17)
 
 
