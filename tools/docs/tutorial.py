@@ -4,7 +4,7 @@ A block of the tutorial that is fenced as `console` holds a command behind `$ ` 
 in order in one new folder, by bash, with `cflow`, `pytest` and `python` of this Python; an output that has
 changed is replaced. A comment above a block says what a test may ask of it:
 
-    <!-- same -->      the output is the same on every machine
+    <!-- same -->      the words of the output are the same on every machine
     <!-- numbers -->   it is, but for its numbers
     <!-- minutes -->   it takes longer than a test should, or needs what took so long
     <!-- exit 1 -->    with either: the exit code, 0 otherwise
