@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import xxhash
 
-from engine.enums import Param, Type
+from engine.enums import Order, Param, Type
 from engine.format import read_file
 from engine.geometry import Geometry
 from engine.layout import EXPERT_ENTRY, HEADER, HEADER_BYTES, MAGIC, TENSOR_ENTRY
@@ -23,6 +23,7 @@ DOCUMENT = ROOT / "docs/reference/formats.md"
 C_HEADER = (ROOT / "engine/include/cflow.h").read_text(encoding="utf-8")
 CODES = {"u32": "I", "u64": "Q"}
 NONE = 0xFFFFFFFF
+SMALL = "arch4,d=64,layers=2,ffn=64,heads=2,kv_heads=2,head_dim=32,vocab=64,expert_hidden=32"
 
 Field = tuple[int, int, str, str]
 
@@ -90,8 +91,7 @@ def test_offsets_and_sizes_are_those_of_the_c_header(column: str, begins: str) -
 
 def test_a_file_reads_as_the_tables_say(tmp_path: Path) -> None:
     path = tmp_path / "model.cflow"
-    small = "arch4,d=64,layers=2,ffn=64,heads=2,kv_heads=2,head_dim=32,vocab=64,expert_hidden=32"
-    synthesise(path, Geometry.parse(small), 1, "q4_0")
+    synthesise(path, Geometry.parse(SMALL), 1, "q4_0")
     raw, file = path.read_bytes(), read_file(path)
     header = values(raw, fields("Field"))
     assert header["magic"] == MAGIC
@@ -117,6 +117,17 @@ def test_a_file_reads_as_the_tables_say(tmp_path: Path) -> None:
         expert = values(raw[header["expert_offset"] + 32 * index :][:32], fields("Expert field"))
         assert (expert["offset"], expert["length"], expert["hash"]) == region
         assert expert["offset"] % 4096 == 0 and expert["reserved"] == 0
+
+
+@pytest.mark.parametrize("order", list(Order))
+def test_the_order_of_a_file_is_the_number_in_its_table(tmp_path: Path, order: Order) -> None:
+    rows = {int(number): (suffix.strip("`"), data) for number, suffix, data in table_of(DOCUMENT, "`order`")}
+    assert sorted(rows) == [one.value for one in Order]
+    suffix, data = rows[order]
+    path = tmp_path / f"model{suffix}"
+    synthesise(path, Geometry.parse(SMALL), 1, "q4_0", order=order)
+    assert values(path.read_bytes(), fields("Field"))["order"] == order
+    assert order.name.lower() in data
 
 
 def test_tile_sizes_are_those_of_the_engine() -> None:

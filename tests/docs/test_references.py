@@ -11,7 +11,7 @@ from typing import Any
 import typer
 
 from cli.main import app
-from cli.registry import claims_path
+from harness.kinds import PROFILE_NAMES
 from harness.registry import load_registry
 from tools.build_engine import ROOT
 from tools.docs.c_reference import sections
@@ -104,8 +104,30 @@ def test_every_check_stands_on_the_page_of_its_claim() -> None:
         for part in ("statement", "checks"):
             assert f"{{include}} ../generated/{part}-{claim.id}.md" in page
         checks = registry.checks_of(claim.id)
-        missing = [check.id for check in checks if f"| `{check.id}` |" not in PAGES[f"checks-{claim.id}.md"]]
+        page = PAGES[f"checks-{claim.id}.md"]
+        missing = [check.id for check in checks if f"| `{check.id}` |" not in page]
         assert missing == []
+        named = re.findall(r"`(claims/test_\w+\.py)`", page.split("\n")[0])
+        assert named and all((ROOT / name).is_file() for name in named)
+
+
+def test_every_option_of_a_run_is_in_the_reference() -> None:
+    declared = re.findall(r'group\.addoption\(\s*"(--[\w-]+)"', (ROOT / "claims/conftest.py").read_text())
+    assert len(declared) > 8
+    assert [name for name in declared if f"| `{name}" not in PAGES["options.md"]] == []
+    assert "default quick" in PAGES["options.md"]
+
+
+def test_every_profile_is_in_the_reference() -> None:
+    assert re.findall(r"^\| `(\w+)` ", PAGES["profiles.md"], re.MULTILINE) == list(PROFILE_NAMES)
+
+
+def test_every_environment_variable_is_in_the_reference() -> None:
+    page = (ROOT / "docs/reference/run.md").read_text(encoding="utf-8")
+    for folder in ("engine", "baselines", "architectures"):
+        for path in (ROOT / folder).rglob("*.py"):
+            for name in re.findall(r'^ENVIRONMENT_VARIABLE = "(\w+)"', path.read_text(), re.MULTILINE):
+                assert f"| `{name}` |" in page, path
 
 
 def test_text_shows_as_it_is() -> None:

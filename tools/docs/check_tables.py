@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
+from pathlib import Path
 
 from harness.kinds import Target
 from harness.registry import Cell, Check, Registry
 from tools.docs.markdown import code, escaped, table
+
+_MARK = re.compile(r'pytest\.mark\.check\("([^"]+)"\)')
 
 
 def claim_statement(registry: Registry, claim_id: str) -> str:
@@ -19,10 +23,20 @@ def claim_statement(registry: Registry, claim_id: str) -> str:
     )
 
 
-def check_table(registry: Registry, claim_id: str) -> str:
-    """The checks of a claim: those that decide it first, then those beyond the paper."""
+def modules_of(registry: Registry, claim_id: str, folder: Path) -> list[str]:
+    """Names of the modules in `folder` that measure checks of the claim: those marked with their ids."""
+    ids = {check.id for check in registry.checks_of(claim_id)}
+    return [
+        path.name
+        for path in sorted(folder.glob("test_*.py"))
+        if ids & set(_MARK.findall(path.read_text(encoding="utf-8")))
+    ]
+
+
+def check_table(registry: Registry, claim_id: str, modules: Sequence[str]) -> str:
+    """The checks of a claim, those that decide it first, then those beyond the paper; and where they are."""
     checks = registry.checks_of(claim_id)
-    parts = []
+    parts = [f"Measured in {', '.join(code(f'claims/{name}') for name in modules)}.\n"]
     for title, beyond in (("They decide the claim:", False), ("Beyond the paper, they do not:", True)):
         rows = [_row(check) for check in checks if check.beyond is beyond]
         if rows:

@@ -8,8 +8,9 @@ from cli.registry import claims_path
 from harness.registry import load_registry
 from tools.build_engine import ROOT
 from tools.docs.c_reference import c_reference
-from tools.docs.check_tables import check_table, claim_statement
+from tools.docs.check_tables import check_table, claim_statement, modules_of
 from tools.docs.cli_reference import cli_reference
+from tools.docs.run_reference import options_table, profiles_table
 from tools.docs.schema_reference import schema_reference
 
 GENERATED = ROOT / "docs" / "generated"
@@ -20,12 +21,15 @@ def generated_pages() -> dict[str, str]:
     registry = load_registry(claims_path())
     pages = {
         "cli.md": cli_reference(),
+        "options.md": options_table(),
+        "profiles.md": profiles_table(),
         "results.md": schema_reference(ROOT / "harness/schema/results-1.json"),
         "c_api.md": c_reference((ROOT / "engine/include/cflow.h").read_text(encoding="utf-8")),
     }
     for claim in registry.claims:
         pages[f"statement-{claim.id}.md"] = claim_statement(registry, claim.id)
-        pages[f"checks-{claim.id}.md"] = check_table(registry, claim.id)
+        modules = modules_of(registry, claim.id, ROOT / "claims")
+        pages[f"checks-{claim.id}.md"] = check_table(registry, claim.id, modules)
     return pages
 
 
