@@ -11,12 +11,14 @@ from typing import Final
 
 from harness.results import Results
 from reports.figures.l1 import l1
+from reports.figures.overlap import overlap
 from reports.figures.prefetch import prefetch
 from reports.figures.projection import projection
 from reports.figures.resident import resident
 from reports.figures.roofline import roofline
 from reports.figures.schedule import schedule
 from reports.figures.streams import streams
+from reports.figures.timeline import timeline
 from reports.figures.training import training
 from reports.model import Figure
 
@@ -28,7 +30,7 @@ FIGURES: Final[Mapping[str, tuple[Draw, ...]]] = {
     "1": (resident,),
     "2": (l1,),
     "6": (prefetch,),
-    "7": (schedule,),
+    "7": (schedule, timeline, overlap),
     "end_to_end": (streams,),
     "quality": (training,),
 }

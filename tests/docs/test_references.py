@@ -11,6 +11,7 @@ from typing import Any
 import typer
 
 from cli.main import app
+from cli.registry import claims_path
 from harness.kinds import PROFILE_NAMES
 from harness.registry import load_registry
 from tools.build_engine import ROOT
