@@ -47,7 +47,8 @@ def checks(name: str, numbers: list[Any], count: int) -> dict[str, list[Json]]:
     }
 
 
-EVERY = [(section, draw) for section, draws in FIGURES.items() for draw in draws if section != "2"]
+COVERED = ["roofline", "projection", "1", "6", "7", "end_to_end"]
+"""Sections whose figures draw what `checks` holds; the others have tests of their own."""
 
 
 def test_figures_stand_in_sections_that_the_page_has() -> None:
@@ -64,7 +65,7 @@ def test_a_run_without_checks_has_no_figures(section: str) -> None:
     assert of(run(absent), section) == ()
 
 
-@pytest.mark.parametrize("section", sorted({section for section, _ in EVERY}))
+@pytest.mark.parametrize("section", COVERED)
 @FEW
 @given(st.lists(NUMBERS, max_size=6), st.sampled_from([1, 3, 60]))
 def test_whatever_a_run_holds_is_drawn_or_left_out(section: str, numbers: list[Any], count: int) -> None:
@@ -72,7 +73,7 @@ def test_whatever_a_run_holds_is_drawn_or_left_out(section: str, numbers: list[A
         assert_sound(figure)
 
 
-@pytest.mark.parametrize("section", sorted({section for section, _ in EVERY}))
+@pytest.mark.parametrize("section", COVERED)
 def test_sound_numbers_are_drawn_the_same_every_time(section: str) -> None:
     results = run(checks("name", [1.5, 2.0], 2))
     figures = of(results, section)
