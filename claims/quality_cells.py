@@ -8,7 +8,7 @@ from dataclasses import asdict
 
 from architectures.quality import SEEDS
 from claims.quality_series import STORED, Series, TrainedRun
-from harness.estimates import RUNS
+from harness.estimates import DIVERGED, RUNS
 from harness.evidence import Counted, Derived, Evidence
 from harness.reductions import Reduction, Scalar
 from harness.verdict import NotMeasurable
@@ -30,7 +30,7 @@ def ratio_cell(series: Series, subject: str, reference: str) -> Derived:
             subject: pairs.subject,
             reference: pairs.reference,
             "seed": pairs.seeds,
-            RUNS: [run.name for arm in (subject, reference) for run in series.arm(arm)],
+            **_named([*series.arm(subject), *series.arm(reference)]),
         },
         reduction=Reduction("exp_mean_difference", (subject, reference)),
     )
@@ -76,7 +76,7 @@ def perplexity_cell(series: Series, arm: str) -> Evidence | NotMeasurable:
             "log_perplexity": [log for _, log, _ in kept],
             "top1": [top1 for _, _, top1 in kept],
             "seed": [seed for seed, _, _ in kept],
-            RUNS: [run.name for run in runs],
+            **_named(runs),
             "step": list(curve),
             "validation_log_perplexity": list(curve.values()),
             **written,
@@ -84,6 +84,13 @@ def perplexity_cell(series: Series, arm: str) -> Evidence | NotMeasurable:
         reduction=Reduction("exp_mean", ("log_perplexity",)),
         note="" if len(kept) == wanted else f"{len(kept)} of {wanted} runs",
     )
+
+
+def _named(runs: Sequence[TrainedRun]) -> dict[str, list[str]]:
+    return {
+        RUNS: [run.name for run in runs],
+        DIVERGED: [run.name for run in runs if run.diverged is not None],
+    }
 
 
 def _mean_curve(runs: Sequence[TrainedRun]) -> dict[int, float]:

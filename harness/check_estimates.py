@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 _PANELS = 2000
-_MEANS = {"exp_mean": 1, "exp_mean_difference": 2}
 
 Triple = tuple[float | None, float | None, float | None]
 
@@ -44,14 +43,19 @@ def incomplete(evidence: Mapping[str, Any], declared: object) -> str | None:
     op, names = evidence["reduction"]["op"], evidence["reduction"]["of"]
     if not isinstance(declared, int):
         return "how many runs it takes was not declared"
-    if op not in _MEANS:
+    if op == "count_so_far":
         if evidence["observations"][names[1]] not in (declared, [declared]):
             raise ValueError(f"planned is {evidence['observations'][names[1]]}, declared {declared}")
         return None
-    runs = evidence["observations"]["runs"]
-    used = _MEANS[op] * len(evidence["observations"][names[0]])
-    if not isinstance(runs, list) or len(runs) > len(set(runs)) or used > len(runs):
-        raise ValueError(f"{used} values of the runs {runs}")
+    runs, lost = evidence["observations"]["runs"], evidence["observations"]["diverged"]
+    values = [str(name) for name in runs if name not in lost]
+    if len(names) == 2:  # a pair is two runs of one seed
+        seeds = [name[len(names[0]) + 1 :] for name in values if name.startswith(f"{names[0]}-")]
+        values = [seed for seed in seeds if f"{names[1]}-{seed}" in values]
+    used = len(evidence["observations"][names[0]])
+    sound = isinstance(runs, list) and len(runs) == len(set(runs)) and not set(lost) - set(runs)
+    if not sound or used != len(values):
+        raise ValueError(f"{used} values of the runs {runs}, diverged {lost}")
     return None if len(runs) == declared else f"{len(runs)} of {declared} runs"
 
 

@@ -7,7 +7,8 @@ there, out of `planned`: the whole count lies between that and that plus all tha
 
 Means are judged once, when as many runs are there as the registry declares: a series that is looked at while
 it grows, and judged at the first interval that decides, is wrong more often than its confidence says. The
-observation `runs` names the runs that are there, those without a value too.
+observation `runs` names the runs that are there, and `diverged` those of them without a value, so that a left
+out value is missed. A run of a pair is called as its observation, a hyphen, and its seed.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from harness.registry import MIN_REPETITIONS
 ESTIMATES: Final = ("exp_mean", "exp_mean_difference", "count_so_far")
 """The reductions that give an interval."""
 RUNS: Final = "runs"
+DIVERGED: Final = "diverged"
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,7 @@ def estimate(
             return Estimate(None, None, None, 0, 0, planned)
         value = reduce(observations, reduction)
         return Estimate(value, value, value + lists[1][0] - count, count, count, planned)
-    runs = _runs(observations, sum(len(values) for values in lists))
+    runs = _runs(observations, reduction, count)
     if not any(lists):
         return Estimate(None, None, None, 0, runs)
     value = reduce(observations, reduction)
@@ -83,15 +85,28 @@ def estimate(
     return Estimate(value, low, high, count, runs)
 
 
-def _runs(observations: Mapping[str, Observation], values: int) -> int:
-    """Runs that are there: each has a name of its own, and each value a run."""
-    found = observations.get(RUNS)
-    names = [] if found is None or isinstance(found, int | float | str) else list(found)
-    if found is None or len(set(names)) != len(names) or len(names) < values:
+def _runs(observations: Mapping[str, Observation], reduction: Reduction, count: int) -> int:
+    """Runs that are there. Raises EvidenceError unless they give as many values as there are."""
+    runs, lost = _names(observations, RUNS), _names(observations, DIVERGED)
+    left = set(runs) - set(lost)
+    values = len(left)
+    if len(reduction.of) == 2:
+        arms = (f"{arm}-" for arm in reduction.of)
+        one, other = ({run.removeprefix(arm) for run in left if run.startswith(arm)} for arm in arms)
+        values = len(one & other)
+    if len(set(runs)) < len(runs) or not set(lost) <= set(runs) or values != count:
         raise EvidenceError(
-            f"observations.{RUNS}: found {found!r}, allowed: names of the runs of {values} values"
+            f"observations.{RUNS}: found {count} values, allowed: {values}, of {len(runs)} runs of which "
+            f"{len(lost)} diverged"
         )
-    return len(names)
+    return len(runs)
+
+
+def _names(observations: Mapping[str, Observation], key: str) -> list[str]:
+    found = observations.get(key)
+    if not isinstance(found, list) or not all(isinstance(item, str) for item in found):
+        raise EvidenceError(f"observations.{key}: found {found!r}, allowed: a list of names of runs")
+    return [str(item) for item in found]
 
 
 def _numbers(observations: Mapping[str, Observation], name: str) -> list[float]:

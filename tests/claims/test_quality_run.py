@@ -62,6 +62,9 @@ def test_two_runs_of_one_series_show_no_movement(recorded: Path, tmp_path: Path)
     assert "Traceback" not in done.stderr
 
 
+WHOLE = [f"{arm}-{seed}" for arm in ("arch2_4_combined", "arch2_4_sync") for seed in range(8)]
+
+
 def spoil(evidence: dict[str, Any]) -> None:
     evidence["observations"]["log_perplexity"][0] += 0.1
 
@@ -85,16 +88,16 @@ def spoil(evidence: dict[str, Any]) -> None:
         (
             "quality.expert_delay",
             lambda evidence: evidence["observations"].update(
-                arch2_4_combined=[4.0] * 8, arch2_4_sync=[3.0] * 8, runs=[f"run {i}" for i in range(16)]
+                arch2_4_combined=[4.0] * 8, arch2_4_sync=[3.0] * 8, runs=WHOLE, diverged=[]
             ),
             "the raw material gives REFUTED",
         ),
         (
             "quality.expert_delay",
             lambda evidence: evidence["observations"].update(
-                arch2_4_combined=[4.0] * 9, arch2_4_sync=[3.0] * 9
+                arch2_4_combined=[4.0] * 7, arch2_4_sync=[4.0] * 7, runs=WHOLE, diverged=[]
             ),
-            "exp_mean_difference fails: ValueError.*18 values of the runs",
+            "exp_mean_difference fails: ValueError.*7 values of the runs",
         ),
     ],
 )
@@ -120,7 +123,11 @@ def test_the_checker_catches_a_verdict_before_all_runs_are_there(
     shift = 0.0 if verdict == "SUPPORTED" else 0.5
     runs = [f"{arm}-{seed}" for arm in ("arch2_4_combined", "arch2_4_sync") for seed in range(2)]
     cell["evidence"]["observations"].update(
-        arch2_4_combined=[4.0 + shift, 4.1 + shift], arch2_4_sync=[4.0, 4.1], seed=[0, 1], runs=runs
+        arch2_4_combined=[4.0 + shift, 4.1 + shift],
+        arch2_4_sync=[4.0, 4.1],
+        seed=[0, 1],
+        runs=runs,
+        diverged=[],
     )
     for part in (cell, record):
         part.update(verdict=verdict, value=math.exp(shift), low=math.exp(shift), high=math.exp(shift))

@@ -46,6 +46,8 @@ def test_interval_is_that_of_scipy(values: list[float], confidence: float) -> No
 def test_two_implementations_agree(pairs: list[tuple[float, float]], cells: int, paired: bool) -> None:
     observations = of_pairs(pairs)
     reduction = Reduction("exp_mean_difference", ("a", "b")) if paired else Reduction("exp_mean", ("a",))
+    if not paired:
+        observations["runs"] = [f"a-{seed}" for seed in range(len(pairs))]
     found = estimate(observations, reduction, 1.0 - 0.05 / cells)
     other = second(observations, reduction, 0.05 / cells)
     assert found is not None and other is not None
@@ -56,7 +58,7 @@ def test_two_implementations_agree(pairs: list[tuple[float, float]], cells: int,
 
 def of_pairs(pairs: list[tuple[float, float]]) -> dict[str, Observation]:
     names = [f"{arm}-{seed}" for arm in "ab" for seed in range(len(pairs))]
-    return {"a": [a for a, _ in pairs], "b": [b for _, b in pairs], "runs": names}
+    return {"a": [a for a, _ in pairs], "b": [b for _, b in pairs], "runs": names, "diverged": []}
 
 
 def second(observations: dict[str, Observation], reduction: Reduction, alpha: float) -> Any:
@@ -127,9 +129,9 @@ def test_impossible_quantiles_are_refused(confidence: float, freedom: int) -> No
 
 def ratio(a: list[float], b: list[float], note: str = "", unpaired: int = 0) -> Derived:
     names = [f"{arm}-{seed}" for arm in "ab" for seed in range(len(a))]
-    runs = [*names, *(f"c-{seed}" for seed in range(unpaired))]
+    runs = [*names, *(f"a-{len(a) + seed}" for seed in range(unpaired))]
     reduction = Reduction("exp_mean_difference", ("a", "b"))
-    return Derived("made up", {"a": a, "b": b, "runs": runs}, reduction, {}, note=note)
+    return Derived("made up", {"a": a, "b": b, "runs": runs, "diverged": []}, reduction, {}, note=note)
 
 
 def judged(
@@ -184,16 +186,47 @@ def test_what_was_not_declared_is_not_judged() -> None:
     assert incomplete(ratio(*NEAR).to_json(), None) == "how many runs it takes was not declared"
 
 
-@pytest.mark.parametrize("runs", [None, "a-0", ["a-0", "a-1", "b-0"], ["a-0", "a-0", "b-0", "b-1"]])
-def test_each_value_has_a_run_of_its_own(runs: Observation | None) -> None:
-    observations: dict[str, Observation] = {"a": [1.0, 2.0], "b": [1.0, 2.0]}
-    if runs is not None:
-        observations["runs"] = runs
+PAIRED = ["a-0", "a-1", "b-0", "b-1"]
+
+
+@pytest.mark.parametrize(
+    ("runs", "diverged"),
+    [
+        (None, []),
+        (PAIRED, None),
+        ("a-0", []),
+        ([0, 1, 2, 3], []),
+        (["a-0", "a-1", "b-0"], []),
+        (["a-0", "a-0", "a-1", "b-0", "b-1"], []),
+        ([*PAIRED, "a-2", "b-2"], []),  # a pair was left out
+        ([*PAIRED, "a-2", "b-2"], ["a-2", "c-0"]),
+        (["a-0", "a-1", "b-0", "b-2"], []),
+        (PAIRED, ["b-1"]),
+    ],
+)
+def test_runs_give_the_values_that_are_there(runs: Any, diverged: Any) -> None:
+    observations: dict[str, Any] = {"a": [1.0, 2.0], "b": [1.0, 2.0], "runs": runs, "diverged": diverged}
+    observations = {name: item for name, item in observations.items() if item is not None}
     found = Derived("made up", observations, Reduction("exp_mean_difference", ("a", "b")))
-    with pytest.raises(EvidenceError, match="names of the runs of 4 values"):
+    with pytest.raises(EvidenceError, match=r"observations\.(runs|diverged): found"):
         estimate(observations, found.reduction, 0.95)
-    with pytest.raises((ValueError, LookupError)):
+    with pytest.raises((ValueError, LookupError, TypeError)):
         incomplete(found.to_json(), 4)
+
+
+def test_a_pair_whose_run_diverged_is_accounted_for() -> None:
+    observations: dict[str, Observation] = {"a": [1.0, 2.0], "b": [1.1, 2.1], "diverged": ["b-2"]}
+    observations["runs"] = [*PAIRED, "a-2", "b-2"]
+    found = Derived("made up", observations, Reduction("exp_mean_difference", ("a", "b")))
+    assert judged(found, MARGIN, 6)[0] != INCONCLUSIVE
+    assert incomplete(found.to_json(), 6) is None
+    single = Derived(
+        "made up",
+        {**observations, "a": [5.0, 5.01], "runs": ["a-0", "a-1", "b-2"]},
+        Reduction("exp_mean", ("a",)),
+    )
+    assert judged(single, MARGIN, 3)[0] == REFUTED
+    assert incomplete(single.to_json(), 3) is None
 
 
 @pytest.mark.parametrize(
