@@ -22,7 +22,7 @@ from architectures.metrics import Progress
 from architectures.prepared import open_prepared
 from architectures.quality_file import Run, Settings, run_folder
 from architectures.run_folder import in_use
-from engine.errors import CflowError
+from engine.errors import CflowError, FileError
 
 LOOK_S = 2.0
 """Between two looks at runs that another process trains."""
@@ -151,4 +151,6 @@ def _worker(work: Work, series: Series, run: Run, pipe: Connection) -> None:
         return  # the parent was killed; the last checkpoint is there
     except CflowError as raised:
         error = raised
+    except OSError as raised:
+        error = FileError(f"{raised.filename or run_folder(series.out, run)}: {raised.strerror}")
     pipe.send(error)

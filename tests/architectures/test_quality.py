@@ -216,3 +216,9 @@ def test_what_a_user_can_cause_is_one_line(tmp_path: Path, capsys: pytest.Captur
     pytest.importorskip("torch")
     assert quality.main(["--out", str(tmp_path / "out"), "--data", str(tmp_path / "none.txt")]) == 2
     assert capsys.readouterr().err.startswith("quality: ")
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "out").write_text("a file")
+    with pytest.raises(ArchitectureError, match=r"arch4-0: .*out/runs/arch4-0: Not a directory"):
+        made(tmp_path, {"arch4": 1}, monkeypatch)
