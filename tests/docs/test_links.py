@@ -17,7 +17,7 @@ LINK = re.compile(r"\[[^\]]+\]\(([^)\s]+)\)")
 PATH = re.compile(
     r"`((?:architectures|baselines|claims|cli|cmake|docs|engine|harness|reports|tests|tools)/[\w./-]*\w)`"
 )
-ENVIRONMENT = re.compile(r"tox -e ([a-z]+)")
+ENVIRONMENT = re.compile(r"tox -e ([a-z]\w*)")
 MODULE = re.compile(r"python3? -m ((?:tools|harness|architectures)\.[\w.]+)")
 
 

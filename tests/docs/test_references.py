@@ -14,6 +14,7 @@ from cli.main import app
 from cli.registry import claims_path
 from harness.kinds import PROFILE_NAMES
 from harness.registry import load_registry
+from reports.export import COLUMNS
 from tools.build_engine import ROOT
 from tools.docs.c_reference import sections
 from tools.docs.check_tables import interval
@@ -117,6 +118,12 @@ def test_every_option_of_a_run_is_in_the_reference() -> None:
     assert len(declared) > 8
     assert [name for name in declared if f"| `{name}" not in PAGES["options.md"]] == []
     assert "default quick" in PAGES["options.md"]
+
+
+def test_every_exported_column_is_in_the_reference() -> None:
+    for name, columns in COLUMNS.items():
+        part = PAGES["export.md"].split(f"## {name}\n")[1].split("\n## ")[0]
+        assert re.findall(r"^\| `(\w+)` ", part, re.MULTILINE) == list(columns)
 
 
 def test_every_profile_is_in_the_reference() -> None:

@@ -10,6 +10,7 @@ from tools.build_engine import ROOT
 from tools.docs.c_reference import c_reference
 from tools.docs.check_tables import check_table, claim_statement, modules_of
 from tools.docs.cli_reference import cli_reference
+from tools.docs.export_reference import export_reference
 from tools.docs.run_reference import options_table, profiles_table
 from tools.docs.schema_reference import schema_reference
 
@@ -21,6 +22,7 @@ def generated_pages() -> dict[str, str]:
     registry = load_registry(claims_path())
     pages = {
         "cli.md": cli_reference(),
+        "export.md": export_reference(),
         "options.md": options_table(),
         "profiles.md": profiles_table(),
         "results.md": schema_reference(ROOT / "harness/schema/results-1.json"),
