@@ -5,15 +5,17 @@ from collections.abc import Iterable, Mapping
 from importlib import resources
 from pathlib import Path
 
+from cli.registry import claims_path
+
 SECTIONS = ("Background", "What we do", "How it could fool us")
 """Of a page, those that a terminal shows."""
 _HEADING = re.compile(r"^## +(.+?) *$", re.MULTILINE)
 
 
 def page_folders() -> tuple[Path, ...]:
-    """Where the pages may lie: inside an installed package, and in a checkout."""
-    claims = Path(str(resources.files("claims")))
-    return claims / "pages", claims.parent / "docs" / "claims"
+    """Where the pages may lie: in a checkout, also where one is installed editable, or inside the package."""
+    checkout = claims_path().parent.parent / "docs" / "claims"
+    return checkout, Path(str(resources.files("claims") / "pages"))
 
 
 def sections(claim_id: str, folders: Iterable[Path] | None = None) -> Mapping[str, str]:
