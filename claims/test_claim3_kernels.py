@@ -37,7 +37,7 @@ from harness.verdict import NotMeasurable
 QUANTISED = (Type.Q4_0, Type.Q4_1, Type.Q8_0)
 PROMPT = "The capital of France is"
 NEW_TOKENS = 12
-VECTOR_SETS = ("avx2", "avx512", "avx512vnni")
+VECTOR_SETS = ("avx2", "avx512", "avx512vnni", "neondot")
 NOT_FINITE = 1e300
 
 
@@ -98,7 +98,7 @@ def test_agree_f32(measure: Measure) -> None:
             reduction=Reduction("max", ("relative_error",)),
         )
 
-    measure(lambda: isa_cells(("avx2", "scalar", "avx512"), cell))
+    measure(lambda: isa_cells(("avx2", "scalar", "avx512", "neondot"), cell))
 
 
 @pytest.mark.check("3.tokens")

@@ -39,7 +39,7 @@ def isa_findings(supported: set[Isa], default: Isa) -> tuple[Finding, ...]:
             "instruction sets",
             "no",
             detail,
-            "use a CPU with AVX2, and take CFLOW_ISA=scalar out of the environment",
+            "use a CPU with AVX2 or, on Arm, dot products, and take CFLOW_ISA=scalar out of the environment",
             needs=("vector_isa",),
         )
     ]
@@ -48,6 +48,7 @@ def isa_findings(supported: set[Isa], default: Isa) -> tuple[Finding, ...]:
         (Isa.AVX2, "AVX2", ("avx2",), ("avx2",)),
         (Isa.AVX512, "AVX-512", (), ("avx512", "vLLM int4")),
         (Isa.AVX512VNNI, "AVX-512 VNNI", (), ("avx512vnni",)),
+        (Isa.NEONDOT, "NEON dot product (Arm)", (), ("neondot",)),
     )
     for isa, name, needs, rows in wanted:
         if isa in supported:
