@@ -13,6 +13,7 @@ from claims.timing import open_bench
 from engine.enums import Prefetch, Type
 from engine.kernels import Kernel, tiles_bytes
 from engine.probes import READ_STREAMS, Arena
+from harness.cachestate import PAGE_BYTES
 from harness.paired import Progress, alike, run_pairs
 from harness.rounds import Figure, Side, Timed
 from harness.statistics import MIN_ROUNDS, sign_interval
@@ -90,7 +91,7 @@ def map_cell(
                 "kernel": kernel.name,
                 "matrix": f"{ROWS} x {COLUMNS}",
                 "threads": threads,
-                "page_bytes": 2 << 20 if huge else 4096,
+                "page_bytes": 2 << 20 if huge else PAGE_BYTES,
                 "read_streams": streams,
             },
             progress=progress,

@@ -40,8 +40,7 @@ static int set_option(cflow_options *options, const char *text)
             return cflow_options_set(options, option, strtoll(equals + 1, NULL, 10));
         }
     }
-    (void)fail("no such option", text);
-    return CFLOW_ERR_ARGUMENT;
+    return cflow_options_set(options, CFLOW_OPTION_COUNT, 0); /* refused, with a message */
 }
 
 static int print_logits(cflow_session *session, const cflow_model *model, const int32_t *tokens, size_t count)
