@@ -7,7 +7,6 @@ from typing import Any, Final
 
 from harness.results import Results
 from reports.figures.scales import drawable
-from reports.format import capital
 
 Json = Mapping[str, Any]
 
@@ -45,6 +44,6 @@ def given(cell: Json, name: str) -> str:
 
 def sentences(parts: Sequence[str]) -> str:
     """The parts as sentences; of many the first ones, since the table has all."""
-    shown = [capital(part) for part in parts[:_MOST_SENTENCES]]
+    shown = list(parts[:_MOST_SENTENCES])
     more = len(parts) - len(shown)
-    return ". ".join([*shown, *([f"And {more} more, in the table"] if more else [])]) + "."
+    return ". ".join([*shown, *([f"and {more} more, in the table"] if more else [])]) + "."

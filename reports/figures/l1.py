@@ -145,6 +145,7 @@ def l1(results: Results) -> Figure | None:
     wide, narrow = draw("figure-l1", title, alt, paint)
     caption = (
         "Simulated. Above 1, rows miss more often than tiles. The dashed lines mark where the vector alone "
-        "is as large as the cache: from there on a row finds none of it left by the row before."
+        "is as large as the cache: a row then finds none of it left by the row before. Weights pass through "
+        "the cache as well, so it can begin earlier."
     )
     return Figure("figure-l1", title, caption, alt, _table(curves), wide, narrow)

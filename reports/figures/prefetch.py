@@ -139,8 +139,8 @@ def _line(axes: Axes, line: list[_Point], style: Style) -> None:
     if not line:
         return
     hollow = not all(one.gain.decides for one in line)
-    for one in line:
-        if one.gain.low is not None and one.gain.high is not None:
-            ends = [one.gain.low, one.gain.high]
-            axes.plot([one.distance] * 2, ends, color=colour(style.colour), linewidth=1.5)
+    ends = [(o.distance, o.gain.low, o.gain.high) for o in line if o.gain.low is not None]
+    if ends:
+        xs, lows, highs = zip(*ends, strict=True)
+        axes.vlines(xs, lows, highs, colors=colour(style.colour), linewidth=1.5)
     axes.plot([o.distance for o in line], [o.gain.value for o in line], linewidth=1, **mark(style, hollow))

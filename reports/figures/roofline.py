@@ -231,11 +231,13 @@ def roofline(results: Results) -> Figure | None:
                 color=colour("soft"),
             )
         taken = {(one.kind, _place(one)) for one in dots}
+        groups: dict[tuple[str, bool], list[tuple[float, float]]] = {}
         for one in dots:
             beside = [kind for kind in kinds if (kind, _place(one)) in taken]
-            place = _DODGE ** (beside.index(one.kind) - (len(beside) - 1) / 2)
-            look = mark(_LOOKS[one.kind], hollow=not one.speed.decides)
-            axes.plot([one.intensity * place], [one.gflops], linestyle="", **look)
+            place = one.intensity * _DODGE ** (beside.index(one.kind) - (len(beside) - 1) / 2)
+            groups.setdefault((one.kind, one.speed.decides), []).append((place, one.gflops))
+        for (kind, decides), places in groups.items():
+            axes.plot(*zip(*places, strict=True), linestyle="", **mark(_LOOKS[kind], hollow=not decides))
         canvas.label(axes, "operations per weight byte", "GFLOP/s")
 
     title = "Roofline"

@@ -86,22 +86,24 @@ def streams(results: Results) -> Figure | None:
         key = [one for one in key if any(one.label in token.parts for token in drawn)]
         axes = canvas.rows(key, [one.label for one in drawn], right=84)
         scales.linear(axes, "x", [one.total for one in drawn], most=4 if canvas.narrow else 8)
+        starts = [0.0] * len(drawn)
+        for name, shade in shades.items():
+            sizes = [one.parts.get(name, 0.0) for one in drawn]
+            rows = [index for index, size in enumerate(sizes) if size]
+            axes.barh(
+                [row + ROW_AT for row in rows],
+                [sizes[row] for row in rows],
+                height=0.36,
+                left=[starts[row] for row in rows],
+                color=colour(shade),
+                edgecolor=colour("paper"),
+                linewidth=1,
+            )
+            starts = [start + size for start, size in zip(starts, sizes, strict=True)]
         for index, one in enumerate(drawn):
-            start = 0.0
-            for name, size in one.parts.items():
-                axes.barh(
-                    index + ROW_AT,
-                    size,
-                    height=0.36,
-                    left=start,
-                    color=colour(shades[name]),
-                    edgecolor=colour("paper"),
-                    linewidth=1,
-                )
-                start += size
             axes.annotate(
                 _mb(one.total),
-                (start, index + ROW_AT),
+                (one.total, index + ROW_AT),
                 xytext=(8, 0),
                 textcoords="offset pixels",
                 va="center",

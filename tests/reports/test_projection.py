@@ -84,7 +84,7 @@ def test_curves_follow_the_evidence(projected: Data, load: Load) -> None:
     (figure,) = found.figures
     assert_sound(figure)
     said = figure.alt.replace("\u00a0", " ")
-    assert "Large, projected: 3.50 to 7.00 tok/s at 70 GB/s, 8.00 to 16.0 tok/s at 160 GB/s" in said
+    assert "large, projected: 3.50 to 7.00 tok/s at 70 GB/s, 8.00 to 16.0 tok/s at 160 GB/s" in said
     assert "; the paper: 5.94 tok/s. <small>, projected: 350 to 700 tok/s at 70 GB/s" in said
     assert {"large", "<small>", "the paper\u2019s figure, its roof not stated"} <= set(texts(figure))
     assert "s roof not stated" not in " ".join(texts(without_paper(projected, load)))
