@@ -48,7 +48,7 @@ def number(cell: Json) -> Number:
     )
 
 
-def _cell(cell: Json, check: Check, raw: bool) -> CellView:
+def _cell(cell: Json, check: Check) -> CellView:
     evidence = cell["evidence"]
     timed = evidence is not None and evidence["kind"] == "timed"
     facts: tuple[Fact, ...] = ()
@@ -75,7 +75,7 @@ def _cell(cell: Json, check: Check, raw: bool) -> CellView:
         chart_caption=caption,
         chart_alt=alt,
         tables=tables,
-        raw=(rounds.raw_table(evidence),) if timed and raw and "rounds_of" not in evidence else (),
+        raw=(rounds.raw_table(evidence),) if timed and "rounds_of" not in evidence else (),
     )
 
 
@@ -125,11 +125,11 @@ def _earlier(record: Json) -> str:
     return f"Interrupted after {rounds}, at {record['finished_utc']}: kept in results.json, deciding nothing"
 
 
-def check_view(results: Results, check: Check, claim: Claim, raw: bool) -> CheckView:
-    """A declared check, whether it ran or not. raw: include the tables of raw rounds."""
+def check_view(results: Results, check: Check, claim: Claim) -> CheckView:
+    """A declared check, whether it ran or not."""
     record = results.record(check.id)
     verdict, reason = results.verdict(check.id)
-    cells = tuple(_cell(cell, check, raw) for cell in record["cells"]) if record else ()
+    cells = tuple(_cell(cell, check) for cell in record["cells"]) if record else ()
     head = headline(record)["label"] if record else check.cells[0].label
     default_command = f"pytest claims/ --only {check.id} --profile {results.run['profile']}"
     return CheckView(

@@ -36,11 +36,11 @@ def _headline(checks: tuple[CheckView, ...], shown: Badge) -> CheckView | None:
     return ranked[0] if ranked else None
 
 
-def claim_view(results: Results, claim: Claim, raw: bool, earlier: Sequence[Results] = ()) -> ClaimView:
+def claim_view(results: Results, claim: Claim, earlier: Sequence[Results] = ()) -> ClaimView:
     """A claim with all its declared checks. earlier: runs for its history, newest first."""
     stored = next(item for item in results.claims if item["id"] == claim.id)
     declared = results.registry.checks_of(claim.id)
-    checks = tuple(check_view(results, check, claim, raw) for check in declared)
+    checks = tuple(check_view(results, check, claim) for check in declared)
     shown = badge(stored["verdict"])
     chosen = _headline(checks, shown)
     return ClaimView(

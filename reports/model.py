@@ -298,7 +298,7 @@ class Report:
     """The whole page.
 
     sentence: the verdicts on the claims with a number; beside: on the others; undecided: why figures do not
-    decide. first_screen: checks beyond the paper that are told beside its claims.
+    decide. first_screen: checks beyond the paper that are told beside its claims. raw: show the raw rounds.
     """
 
     title: str

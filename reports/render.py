@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import functools
 import hashlib
 from collections.abc import Mapping
@@ -45,10 +46,11 @@ def page(
     earlier: Earlier = view.NO_RUNS,
 ) -> str:
     """The page of a run. Where it would reach max_bytes it leaves out the raw rounds and says so."""
-    full = to_html(view.build(results, checked, earlier=earlier))
+    report = view.build(results, checked, earlier)
+    full = to_html(report)
     if len(full.encode()) < max_bytes:
         return full
-    return to_html(view.build(results, checked, raw=False, earlier=earlier))
+    return to_html(dataclasses.replace(report, raw=False))
 
 
 def render(results_dir: Path | str) -> Path:

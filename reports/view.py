@@ -62,17 +62,16 @@ def _run_rows(run: Json) -> list[tuple[str, object]]:
     return [*rows, ("profile", run["profile"]), ("commit", _commit(run)), ("command", run["command"])]
 
 
-def build(results: Results, checked: Json, raw: bool = True, earlier: Earlier = NO_RUNS) -> Report:
+def build(results: Results, checked: Json, earlier: Earlier = NO_RUNS) -> Report:
     """The view model of a run.
 
     Args:
         results: as loaded by harness.load.
         checked: what harness.check.check says about the same folder.
-        raw: include the tables of raw rounds; without them the page points to results.json.
         earlier: runs to tell of beside this one.
     """
     run = results.run
-    shown = tuple(claims.claim_view(results, claim, raw, earlier.runs) for claim in results.registry.claims)
+    shown = tuple(claims.claim_view(results, claim, earlier.runs) for claim in results.registry.claims)
     flagged = {check.id for check in results.registry.checks if check.first_screen}
     return Report(
         title=f"cflow claims: {results.directory.resolve().name}",
@@ -85,7 +84,7 @@ def build(results: Results, checked: Json, raw: bool = True, earlier: Earlier = 
         commit=_commit(run),
         machine_line=state.machine_line(results.data["machine"]["before"]),
         run_note=_note(run),
-        raw=raw,
+        raw=True,
         repeat=run["command"],
         checker=checker_view(checked),
         claims=shown,

@@ -17,7 +17,7 @@ def columns(results: Results, claim_id: str) -> Any:
     """The columns of a claim."""
     declared = results.registry.checks_of(claim_id)
     claim = results.registry.claim(claim_id)
-    return kinds.columns(declared, [check_view(results, check, claim, False) for check in declared])
+    return kinds.columns(declared, [check_view(results, check, claim) for check in declared])
 
 
 def test_every_check_stands_in_one_column_and_row(data: Data, load: Load) -> None:
