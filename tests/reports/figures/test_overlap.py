@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from reports.figures.overlap import overlap
-from tests.reports.figures.made import EVIL, NUMBERS, Json, assert_sound, cell, run, texts
+from tests.reports.figures.made import EVIL, FEW, NUMBERS, Json, assert_sound, cell, run, texts
 
 ONE, TWO, FAR = "500 MB/s emulated, near 1", "native, near 4", "50 MB/s emulated, near 0.02"
 MODEL = [[1.0, 0.0625], [0.0625, 1.0]]
@@ -90,7 +90,7 @@ def test_without_models_and_paper_there_are_only_cells() -> None:
     assert figure.table.rows[0].cells[5:7] == ("", "")
 
 
-@settings(max_examples=15)
+@FEW
 @given(
     st.lists(st.tuples(NUMBERS, NUMBERS, NUMBERS, NUMBERS), min_size=1, max_size=30),
     st.one_of(NUMBERS, st.lists(st.one_of(NUMBERS, st.lists(NUMBERS, max_size=3)), max_size=3)),

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from reports.figures.timeline import timeline
-from tests.reports.figures.made import EVIL, NUMBERS, Json, assert_sound, cell, run, texts
+from tests.reports.figures.made import EVIL, FEW, NUMBERS, Json, assert_sound, cell, run, texts
 
 INPUTS = {"model": "small", "token": 4, "tier": "500 MB/s emulated", "isa": "avx2", "expert_delay": 2}
 SYNC = [
@@ -101,7 +101,7 @@ NAMES = st.sampled_from(["worker 0", "worker 1", "reads", EVIL, 7, None])
 KINDS = st.sampled_from(["attention", "barrier", "read", "read_wait", EVIL, 3, None])
 
 
-@settings(max_examples=15)
+@FEW
 @given(st.lists(st.tuples(NAMES, KINDS, NUMBERS, NUMBERS), max_size=60))
 def test_whatever_was_recorded_is_drawn_or_left_out(bars: list[Any]) -> None:
     figure = timeline(run({"7.timeline": [arm(EVIL, bars), arm("staged", [*bars, *STAGED])]}))
