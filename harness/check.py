@@ -89,8 +89,9 @@ def check(directory: Path | str) -> dict[str, Any]:
 def _read(directory: Path) -> dict[str, Any]:
     path = directory / "results.json"
     try:
-        data = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse)
-    except (OSError, ValueError) as error:
+        text = path.read_text(encoding="utf-8")
+        data = json.loads(text, parse_constant=_refuse, parse_float=_finite, parse_int=_integer)
+    except (OSError, ValueError, RecursionError) as error:
         raise ResultsError(f"{path}: cannot be read: {error}") from error
     schema = json.loads(_SCHEMA.read_text(encoding="utf-8"))
     fault = jsonschema.exceptions.best_match(jsonschema.Draft202012Validator(schema).iter_errors(data))
@@ -101,7 +102,17 @@ def _read(directory: Path) -> dict[str, Any]:
 
 
 def _refuse(name: str) -> float:
-    raise ValueError(f"the number {name} is not finite")
+    raise ValueError(f"the number {name[:40]} is not finite")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    return value if math.isfinite(value) else _refuse(text)
+
+
+def _integer(text: str) -> int:
+    _finite(text)
+    return int(text)
 
 
 def _records(data: Mapping[str, Any], declared: Mapping[str, Any], problems: _Problems) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import importlib.resources
 import json
+import math
 import os
 import time
 import weakref
@@ -111,7 +112,27 @@ def _encode(data: object) -> str:
 
 
 def _no_constant(name: str) -> float:
-    raise ResultsError(f"{FILE_NAME}: found the number {name}, allowed: finite numbers")
+    raise ValueError(f"found the number {name[:40]}, allowed: finite numbers")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    return value if math.isfinite(value) else _no_constant(text)
+
+
+def _integer(text: str) -> int:
+    _finite(text)
+    return int(text)
+
+
+def parse_json(text: str, where: Path | str = FILE_NAME) -> Any:
+    """JSON as plain data, of finite numbers that a float can hold. Raises ResultsError that names `where`."""
+    try:
+        return json.loads(text, parse_constant=_no_constant, parse_float=_finite, parse_int=_integer)
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise ResultsError(f"{where}: not JSON: {error}") from error
+    except ValueError as error:
+        raise ResultsError(f"{where}: {error}") from error
 
 
 def read_json(directory: Path) -> dict[str, Any]:
@@ -123,10 +144,7 @@ def read_json(directory: Path) -> dict[str, Any]:
         raise ResultsError(f"{directory}: no {FILE_NAME} in this folder") from error
     except (OSError, UnicodeDecodeError) as error:
         raise ResultsError(f"{path}: cannot be read: {error}") from error
-    try:
-        data = json.loads(text, parse_constant=_no_constant)
-    except json.JSONDecodeError as error:
-        raise ResultsError(f"{path}: not JSON: {error}") from error
+    data = parse_json(text, path)
     if isinstance(data, dict) and data.get("schema_version") != SCHEMA_VERSION:
         raise ResultsError(
             f"{path}: $.schema_version: found {data.get('schema_version')!r}, allowed: {SCHEMA_VERSION}"

@@ -6,7 +6,6 @@ a page stays quick to make; whoever doubts an earlier verdict runs `cflow check`
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any, Final
 
 from harness.errors import HarnessError, ResultsError
 from harness.registry import parse_registry
-from harness.results import FILE_NAME, SCHEMA_VERSION, Results, headline, validate
+from harness.results import FILE_NAME, SCHEMA_VERSION, Results, headline, parse_json, validate
 from reports import checks
 from reports import format as fmt
 from reports.compare.facts import FACTS, hardware_differences
@@ -50,12 +49,12 @@ def read(folder: Path) -> Results:
         size = path.stat().st_size
         if size > MAX_BYTES:
             raise ResultsError(f"{size} bytes, more than the {MAX_BYTES} that are read")
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = parse_json(path.read_text(encoding="utf-8"))
         if data["schema_version"] != SCHEMA_VERSION:
             raise ResultsError(f"schema version {data['schema_version']!r}, {SCHEMA_VERSION} is read")
         data["checks"] = [_without_evidence(record) for record in data["checks"]]
         data.pop("interrupted", None)
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError) as error:
         raise ResultsError(f"cannot be read: {error}") from error
     except (AttributeError, KeyError, IndexError, TypeError) as error:
         raise ResultsError(f"not the results of a run: {error}") from error

@@ -37,14 +37,14 @@ class BestRoof:
 
 
 def best_roof(results: Results) -> BestRoof | None:
-    """The highest roof of the run's timed evidence, None when it has none."""
+    """The highest roof that the most threads reached in the run's timed evidence, None when it has none."""
     found = [
         BestRoof(cell["evidence"]["roof"]["bytes_per_ns"], cell["evidence"]["roof"]["threads"], record["id"])
         for record in results.checks
         for cell in record["cells"]
         if cell["evidence"] is not None and cell["evidence"].get("roof")
     ]
-    return max(found, key=lambda roof: roof.bytes_per_ns, default=None)
+    return max(found, key=lambda roof: (roof.threads, roof.bytes_per_ns), default=None)
 
 
 def _time(ns: float, low: float | None = None, high: float | None = None) -> str:

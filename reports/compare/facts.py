@@ -72,7 +72,8 @@ def _option(name: str) -> Callable[[Results], Value]:
 
 def _cache(level: int, key: str) -> Callable[[Results], Value]:
     def read(results: Results) -> Value:
-        for cache in _at(results.data["machine"]["before"], "cpu", "caches") or ():
+        caches = _at(results.data["machine"]["before"], "cpu", "caches")
+        for cache in caches if isinstance(caches, list) else ():
             if _at(cache, "level") == level and _at(cache, "type") in ("data", "unified"):
                 return _only(_at(cache, key), float)
         return None
@@ -86,8 +87,8 @@ def _allowed_cpus(results: Results) -> Value:
 
 
 def _kernel(results: Results) -> Value:
-    kernel = _at(results.data["machine"]["before"], "kernel") or {}
-    return " ".join(str(kernel[key]) for key in ("system", "release") if kernel.get(key)) or None
+    parts = (_at(results.data["machine"]["before"], "kernel", key) for key in ("system", "release"))
+    return " ".join(str(part) for part in parts if part) or None
 
 
 def _build(results: Results) -> Value:

@@ -318,12 +318,23 @@ def test_damage_is_named_by_field(edited: Callable[..., Path], edit: Callable[..
 
 
 @pytest.mark.parametrize(
-    ("text", "message"), [("{", "not JSON"), ('{"a": NaN}', "found the number NaN"), ("[]", "not of type")]
+    ("text", "message"),
+    [
+        ("{", "not JSON"),
+        ("[" * 100_000, "not JSON"),
+        ('{"a": NaN}', "found the number NaN"),
+        ('{"a": 1e999}', "found the number 1e999"),
+        (f'{{"a": -{"9" * 400}}}', "found the number -9999"),
+        (f'{{"a": {"9" * 5000}}}', "found the number 9999"),
+        ("[]", "not of type"),
+    ],
 )
 def test_files_that_are_not_results(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "results.json").write_text(text)
-    with pytest.raises(ResultsError, match=message):
+    with pytest.raises(ResultsError, match=f"results.json: .*{message}"):
         harness.load(tmp_path)
+    with pytest.raises(ResultsError, match="results.json: "):
+        check(tmp_path)
 
 
 def test_missing_results_name_the_folder(tmp_path: Path) -> None:

@@ -86,6 +86,16 @@ def test_a_damaged_neighbour_is_named_and_stops_nothing(
     assert note.startswith("broken: left out: ")
 
 
+@pytest.mark.parametrize(
+    ("group", "value"),
+    [("cpu", "x"), ("kernel", [1]), ("cpu", {"caches": 5}), ("cpu", {"caches": [5, None, {"level": {}}]})],
+)
+def test_a_neighbour_may_say_anything_of_its_machine(
+    runs: Callable[..., history.Earlier], group: str, value: Any
+) -> None:
+    assert names(runs(odd=day(1, machine=machine() | {group: value}), even=day(2))) == ["even", "odd"]
+
+
 def test_any_field_that_is_missing_is_a_named_fault(tmp_path: Path) -> None:
     written = day(1).write(tmp_path / "run")
     whole = json.loads((written / FILE_NAME).read_text(encoding="utf-8"))
