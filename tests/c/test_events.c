@@ -139,8 +139,10 @@ int main(void)
     test_session();
     known_file file = make_known_file("/tmp");
     for (int kind = CFLOW_READER_IO_URING; kind <= CFLOW_READER_THREADS; kind++) {
-        test_times(&file, kind, 0);
-        test_times(&file, kind, 100000000);
+        if (reader_runs(&file, kind)) {
+            test_times(&file, kind, 0);
+            test_times(&file, kind, 100000000);
+        }
     }
     test_noticed_late(&file);
     remove_known_file(&file);
