@@ -120,8 +120,28 @@ def _without_wrappers(element: ElementTree.Element) -> Iterator[ElementTree.Elem
     children = [one for child in element for one in _without_wrappers(child)]
     if element.tag == "style" or (element.tag in ("g", "defs") and not children):
         return
+    if element.tag == "g":
+        _share(element, children)
     if element.tag == "g" and not element.attrib:
         yield from children
         return
     element[:] = children
     yield element
+
+
+def _share(group: ElementTree.Element, children: list[ElementTree.Element]) -> None:
+    """Says once what all children of a group say alike, as the marks of a series do."""
+    for name in ("style", "clip-path"):
+        values = {one.get(name) for one in children}
+        value = next(iter(values), None)
+        # Of a group, opacity means another thing than of each of its members.
+        if (
+            len(children) > 1
+            and len(values) == 1
+            and value
+            and "opacity" not in value
+            and name not in group.attrib
+        ):
+            group.set(name, value)
+            for one in children:
+                del one.attrib[name]

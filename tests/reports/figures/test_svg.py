@@ -54,6 +54,20 @@ def test_text_stays_text_and_is_never_markup() -> None:
         assert "font-family" not in drawing and "http" not in drawing
 
 
+def test_marks_of_a_series_say_their_colours_once() -> None:
+    def marks(canvas: Canvas) -> None:
+        (axes,) = canvas.panels()
+        axes.plot(range(50), range(50), color=colour("s1"), marker="o", linestyle="")
+        axes.vlines(range(50), 0, 10, colors=colour("s2"))
+
+    wide, _ = draw("figure-a", "a", "b", marks)
+    root = ElementTree.fromstring(wide)
+    assert len(list(root.iter("use"))) >= 50
+    assert wide.count("var(--s1)") < 5 and wide.count("var(--s2)") == 1
+    group = next(one for one in root.iter("g") if "--s2" in one.get("style", ""))
+    assert len(group) == 50 and not any("style" in one.attrib for one in group)
+
+
 def test_every_colour_is_a_variable_of_the_page() -> None:
     wide, _ = draw("figure-a", "a", "b", paint)
     attributes = [v for one in ElementTree.fromstring(wide).iter() for v in one.attrib.values()]
