@@ -79,9 +79,10 @@ class Series:
     def scale(self) -> str:
         """Size of the models and of their training, in words."""
         sizes = preset(self.preset)
-        weights = geometry("arch2_4_combined", sizes).parameters / 1e6
+        weights = [geometry(arm, sizes).parameters / 1e6 for arm in SEEDS]
         return (
-            f"preset {self.preset} (d {sizes.d_model}, {weights:.1f} M weights), {self.steps:,} steps, "
+            f"preset {self.preset} (d {sizes.d_model}, {min(weights):.1f} to {max(weights):.1f} M weights), "
+            f"{self.steps:,} steps, "
             f"{self.tokens_seen / 1e6:.1f} M tokens seen"
         )
 

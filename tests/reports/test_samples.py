@@ -59,7 +59,7 @@ def test_each_text_stands_with_its_scale_and_how_it_was_drawn(data: Data, load: 
     found = samples(load(with_texts(data, tmp_path)))
     assert found is not None
     assert found.prompt == "Once upon a time"
-    assert found.scale == "preset tiny (d 128, 5.0 M weights), 2,000 steps, 2.0 M tokens seen"
+    assert found.scale == "preset tiny (d 128, 2.6 to 5.0 M weights), 2,000 steps, 2.0 M tokens seen"
     for part in ("q4_0", "at most 60 tokens", "temperature 0.7", "the 40 most probable", "scalar kernels"):
         assert part in found.how
     assert [(one.label, one.text) for one in found.texts] == [(arm, f"A king of {arm} .") for arm in ARMS]
@@ -74,7 +74,7 @@ def test_the_page_shows_texts_as_text(data: Data, load: Load, tmp_path: Path) ->
     whole = page(results, check(results.directory))
     assert "What the trained models write" in whole and "<script>alert" not in whole
     assert "&lt;script&gt;alert(&#34;x&#34;)&lt;/script&gt;\n\nsaid the king</blockquote>" in whole
-    assert "Small models: preset tiny (d 128, 5.0 M weights), 2,000 steps" in whole
+    assert "Small models: preset tiny (d 128, 2.6 to 5.0 M weights), 2,000 steps" in whole
     assert "What the trained models write" not in page(load(data), check(results.directory))
 
 

@@ -11,7 +11,7 @@ from reports.figures.training import training
 from tests.reports.figures.made import EVIL, NUMBERS, assert_sound, cell, run, texts
 
 CHECK = "quality.perplexity"
-SCALE = "preset tiny (d 128, 5.0 M weights), 2,000 steps"
+SCALE = "preset tiny (d 128, 2.6 to 5.0 M weights), 2,000 steps"
 
 
 def curve(steps: list[Any], logs: list[Any], label: str = "arch1", seeds: int = 3) -> Any:
