@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from harness.kinds import SUPPORTED
+from harness.kinds import INCONCLUSIVE
 from harness.registry import Check
 from harness.results import Results
 from reports import format as fmt
@@ -94,15 +94,16 @@ def _timed_row(check: Check, cell: Json) -> Row | None:
         value = 1 / value
         low, high = (None, None) if low is None or high is None else (1 / high, 1 / low)
     ends = (None, None) if low is None or high is None else (reference * low, reference * high)
+    undecided = cell["verdict"] == INCONCLUSIVE
     how = f"{arms[1]}: median of {len(others)} valid rounds; {arms[0]}: by the ratio"
     return Row(
         (
             _named(check, cell),
             f"{arms[1]}: {_time(reference)}",
             f"{arms[0]}: {_time(reference * value, *ends)}",
-            how,
+            f"{how}, which is inconclusive" if undecided else how,
         ),
-        muted=cell["verdict"] not in (SUPPORTED, "REFUTED", None),
+        muted=undecided,
     )
 
 

@@ -56,6 +56,15 @@ def test_a_ratio_of_two_arms_gives_the_time_of_a_token_of_each(
     assert how == "no hint: median of 22 valid rounds; hint: by the ratio"
 
 
+def test_an_inconclusive_ratio_is_called_so(hints_per_token: Data, load: Load, record: Record) -> None:
+    record("6.hint")["cells"][0]["verdict"] = "INCONCLUSIVE"
+    table = meaning.per_token(load(hints_per_token), "6")
+    assert table is not None
+    assert table.rows[0].muted and table.rows[0].cells[-1].endswith(
+        "hint: by the ratio, which is inconclusive"
+    )
+
+
 def test_half_the_speed_is_twice_the_time(hints_per_token: Data, load: Load, record: Record) -> None:
     (cell,) = record("6.hint")["cells"]
     cell["value"], cell["low"], cell["high"] = 0.5, 0.5, 0.5
