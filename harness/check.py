@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-import jsonschema
+import jsonschema_rs
 
 from harness.check_borrowed import borrow_rounds
 from harness.check_estimates import incomplete, interval_of
@@ -94,9 +94,11 @@ def _read(directory: Path) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError) as error:
         raise ResultsError(f"{path}: cannot be read: {error}") from error
     schema = json.loads(_SCHEMA.read_text(encoding="utf-8"))
-    fault = jsonschema.exceptions.best_match(jsonschema.Draft202012Validator(schema).iter_errors(data))
-    if fault is not None:
-        raise ResultsError(f"{path}: {fault.json_path}: {fault.message[:300]}")
+    faults = list(jsonschema_rs.Draft202012Validator(schema).iter_errors(data))
+    if faults:
+        outermost = min(faults, key=lambda fault: len(fault.instance_path))
+        steps = (f"[{step}]" if isinstance(step, int) else f".{step}" for step in outermost.instance_path)
+        raise ResultsError(f"{path}: ${''.join(steps)}: {outermost.message[:300]}")
     loaded: dict[str, Any] = data
     return loaded
 

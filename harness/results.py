@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import importlib.resources
+import itertools
 import json
 import math
 import os
@@ -16,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import jsonschema
+import jsonschema_rs
 
 from harness.borrowed import lend, refuse_other_rounds
 from harness.errors import RegistryError, ResultsError
@@ -82,12 +83,12 @@ def write_atomically(path: Path, content: str | bytes) -> None:
         os.close(folder)
 
 
-def _fault(error: jsonschema.ValidationError) -> str:
+def _fault(error: jsonschema_rs.ValidationError) -> str:
     """The deepest cause of a schema fault, by field."""
-    while error.context:
-        error = max(error.context, key=lambda inner: len(inner.absolute_path))
+    while branches := getattr(error.kind, "context", None):
+        error = max(itertools.chain(*branches), key=lambda inner: len(inner.instance_path))
     field = "$" + "".join(
-        f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.absolute_path
+        f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.instance_path
     )
     return f"{field}: {error.message[:300]}"
 
@@ -96,12 +97,13 @@ def validate(data: object, part: str | None = None) -> None:
     """Checks data against the schema, or against one of its $defs. Raises ResultsError naming the field."""
     whole = schema()
     wanted = whole if part is None else {"$ref": f"#/$defs/{part}", "$defs": whole["$defs"]}
-    validator = jsonschema.Draft202012Validator(wanted)
-    error = next(
-        iter(sorted(validator.iter_errors(data), key=lambda e: list(map(str, e.absolute_path)))), None
-    )
-    if error is not None:
-        raise ResultsError(f"{FILE_NAME}: {_fault(error)}")
+    try:
+        errors = list(jsonschema_rs.Draft202012Validator(wanted).iter_errors(data))
+    except ValueError as error:  # what no JSON text holds: a lone surrogate, an object of ours
+        raise ResultsError(f"{FILE_NAME}: cannot hold this: {error}") from error
+    if errors:
+        first = min(errors, key=lambda error: list(map(str, error.instance_path)))
+        raise ResultsError(f"{FILE_NAME}: {_fault(first)}")
 
 
 def _encode(data: object) -> str:

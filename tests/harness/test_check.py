@@ -539,7 +539,7 @@ def test_registry_without_a_key_of_a_check(edited: Edited) -> None:
     ("edit", "message"),
     [
         (lambda data: data["checks"][0].update(verdict="PASSED"), r"\$\.checks\[0\]\.verdict"),
-        (lambda data: data["run"].pop("profile"), r"\$\.run: 'profile' is a required property"),
+        (lambda data: data["run"].pop("profile"), r"\$\.run: .profile. is a required property"),
         (lambda data: data["registry"].update(text="[["), r"\$\.registry\.text"),
     ],
 )

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import jsonschema
+import jsonschema_rs
 import pytest
 
 import harness
@@ -62,7 +62,7 @@ def timed(interrupted: bool = False) -> Timed:
 
 
 def test_schema_is_valid_and_knows_every_reduction() -> None:
-    jsonschema.Draft202012Validator.check_schema(schema())
+    jsonschema_rs.meta.validate(schema())
     assert set(schema()["$defs"]["exact"]["properties"]["reduction"]["properties"]["op"]["enum"]) == set(
         REDUCTIONS
     )
@@ -296,11 +296,11 @@ def test_numbers_that_json_cannot_hold_are_refused(tmp_path: Path) -> None:
     ("edit", "field"),
     [
         (lambda d: d.update(schema_version=2), r"\$\.schema_version: found 2, allowed: 1"),
-        (lambda d: d.pop("machine"), r"'machine' is a required property"),
-        (lambda d: d["run"].update(profile="fast"), r"\$\.run\.profile: 'fast'"),
-        (lambda d: d["checks"][0].update(verdict="PASSED"), r"\$\.checks\[0\]\.verdict: 'PASSED'"),
-        (lambda d: d["checks"][0].update(value="7"), r"\$\.checks\[0\]\.value: '7'"),
-        (lambda d: d["checks"][0].pop("unit"), r"\$\.checks\[0\]: 'unit' is a required property"),
+        (lambda d: d.pop("machine"), r'"machine" is a required property'),
+        (lambda d: d["run"].update(profile="fast"), r'\$\.run\.profile: "fast"'),
+        (lambda d: d["checks"][0].update(verdict="PASSED"), r"\$\.checks\[0\]\.verdict: .PASSED."),
+        (lambda d: d["checks"][0].update(value="7"), r"\$\.checks\[0\]\.value: .7."),
+        (lambda d: d["checks"][0].pop("unit"), r"\$\.checks\[0\]: .unit. is a required property"),
         (
             lambda d: d["checks"][5]["cells"][0]["evidence"]["rounds"][3].update(seq="3"),
             r"\$\.checks\[5\]\.cells\[0\]\.evidence\.rounds\[3\]\.seq",
