@@ -1,7 +1,7 @@
 """The paper's six architectures in PyTorch: definitions, training, and the folders that hold a trained model.
 
 The table of what makes each of them is in `table.py`, the equations are in `combine.py`, `layers.py` and
-`moe.py`. PyTorch is an optional extra, `pip install 'cflow-claims[train]'`; this package imports without it.
+`moe.py`. PyTorch is an optional extra, `pip install '.[train]'`; this package imports without it.
 """
 
 from __future__ import annotations

@@ -38,6 +38,6 @@ def require_torch() -> None:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     if not torch_installed():
         raise TorchMissingError(
-            "PyTorch is not installed: pip install 'cflow-claims[train]' (a build for CPUs is enough; where "
+            "PyTorch is not installed: pip install '.[train]' (a build for CPUs is enough; where "
             "the package index offers none, take it from the index that pytorch.org names)"
         )

@@ -88,7 +88,7 @@ def _parquet(path: Path) -> Iterator[str]:
     try:
         from pyarrow import ArrowException, parquet
     except ImportError:
-        raise DataError(f"{path}: reading parquet needs pyarrow: pip install 'cflow-claims[train]'") from None
+        raise DataError(f"{path}: reading parquet needs pyarrow: pip install '.[train]'") from None
     try:
         with parquet.ParquetFile(path) as file:
             if "text" not in file.schema_arrow.names:

@@ -73,7 +73,7 @@ def _device_bytes(_: Path) -> str | None:
 
 
 def _torch(_: Path) -> str | None:
-    missing = "PyTorch is not installed: pip install 'cflow-claims[train]'"
+    missing = "PyTorch is not installed: pip install '.[train]'"
     return missing if importlib.util.find_spec("torch") is None else None
 
 

@@ -69,7 +69,7 @@ def test_perplexity(measure: Measure, series: Series) -> None:
 def test_trains(measure: Measure) -> None:
     def produce() -> Found:
         if not torch_installed():
-            return NotMeasurable("PyTorch is not installed: pip install 'cflow-claims[train]'")
+            return NotMeasurable("PyTorch is not installed: pip install '.[train]'")
         losses = few_steps(COMBINED)
         return Counted(
             method="steps of training with finite loss, balance and gradient; another one ends it",

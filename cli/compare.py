@@ -23,8 +23,8 @@ def compare(
 ) -> None:
     """Compare runs: claim by machine, where they disagree and what goes with it. Nothing is averaged.
 
-    Runs of different profiles, the same run twice, and checks declared otherwise are refused; other commits,
-    uncommitted changes and clocks that cannot be right are marked.
+    Runs of different profiles and the same run twice are refused, checks declared otherwise are left out;
+    other commits, uncommitted changes and clocks that cannot be right are marked.
     """
     # Slow to import: only the commands that need it pay.
     from cli.compare_table import print_comparison

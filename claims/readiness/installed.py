@@ -63,5 +63,5 @@ def _torch() -> Finding:
     name, needs = "PyTorch", ("torch",)
     if NEEDS["torch"](Path()) is None:
         return Finding("torch", name, "yes", "trains, and stands beside the engine", needs=needs)
-    remedy = "pip install 'cflow-claims[train]'"
+    remedy = "pip install '.[train]'"
     return Finding("torch", name, "no", "not installed (the extra `train`)", remedy, needs=needs)

@@ -66,7 +66,7 @@ mount_data() {
 make_environment() {
     if [ ! -x .venv/bin/tox ]; then
         python3 -m venv .venv
-        .venv/bin/pip install --quiet 'tox>=4.20'
+        .venv/bin/pip install --quiet 'tox>=4.67'
     fi
     .venv/bin/tox run --notest -e claims
 }

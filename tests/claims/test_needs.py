@@ -31,7 +31,7 @@ def buffered(folder: Path) -> tuple[Reads, int | None]:
         ("vector_isa", {"isa_default": lambda: Isa.SCALAR}, "no vector instruction set"),
         ("direct_reads", {"probed_reads": buffered}, "O_DIRECT is refused"),
         ("device_bytes", {"process_io": lambda: None}, "does not count the bytes"),
-        ("torch", {"importlib.util.find_spec": lambda name: None}, "cflow-claims[train]"),
+        ("torch", {"importlib.util.find_spec": lambda name: None}, ".[train]"),
         ("valgrind", {"cachegrind.available": lambda: False}, "apt install valgrind"),
     ],
 )

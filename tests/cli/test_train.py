@@ -16,7 +16,7 @@ def test_without_torch_the_extra_is_named(
 ) -> None:
     monkeypatch.setattr("architectures.pytorch.torch_installed", lambda: False)
     assert run(["train", "--arch", "arch4", "--data", "x", "--steps", "1", "--out", str(tmp_path)]) == 2
-    assert "pip install 'cflow-claims[train]'" in capsys.readouterr().err
+    assert "pip install '.[train]'" in capsys.readouterr().err
 
 
 def test_a_run_prints_progress_and_its_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
