@@ -87,11 +87,7 @@ def earlier(results: Results) -> Earlier:
     for path in beside[:MAX_READ]:
         try:
             run = read(path)
-            other = (
-                run.run["profile"] != results.run["profile"]
-                or run.run["created_utc"] >= results.run["created_utc"]
-            )
-            if not other and not hardware_differences(mine, _hardware(run)):
+            if _before(run, results) and not hardware_differences(mine, _hardware(run)):
                 found.append(run)
         except HarnessError as error:
             notes.append(f"{path.name}: left out: {fmt.capital(str(error))}.")
