@@ -12,7 +12,7 @@ import io
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, Literal
 
 import pandas
 
@@ -21,7 +21,6 @@ from harness.results import Results, write_atomically
 
 Json = Mapping[str, Any]
 Format = Literal["csv", "parquet"]
-FORMATS: Final[tuple[Format, ...]] = get_args(Format)
 
 _CELL: Final = {
     "check": "id of the check, as in claims.toml",
@@ -30,8 +29,8 @@ _CELL: Final = {
     "verdict": "SUPPORTED, REFUTED, INCONCLUSIVE, NOT MEASURABLE HERE; empty: recorded, no target",
     "reason": "why the verdict is what it is",
     "value": "the figure, in `unit`; of timed evidence the median over the valid rounds",
-    "low": "lower end of the interval of a timed figure, in `unit`",
-    "high": "upper end of the interval of a timed figure, in `unit`",
+    "low": "lower end of the interval, in `unit`; empty: exact, or none could be given",
+    "high": "upper end of the interval, in `unit`; empty: exact, or none could be given",
     "unit": "unit of value, low, high, paper and the target",
     "paper": "the paper's figure, in `unit`; empty: none",
     "target_low": "lower end of the declared target, included; empty: open",
