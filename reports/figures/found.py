@@ -42,6 +42,11 @@ def given(cell: Json, name: str) -> str:
     return "" if value is None else str(value)
 
 
+def left_out(count: int, most: int) -> str:
+    """What a caption ends with: how many are drawn where a figure would grow too large with all of them."""
+    return f" The first {most} of {count} are drawn, the table has all." if count > most else ""
+
+
 def sentences(parts: Sequence[str]) -> str:
     """The parts as sentences; of many the first ones, since the table has all."""
     shown = list(parts[:_MOST_SENTENCES])

@@ -148,4 +148,5 @@ def l1(results: Results) -> Figure | None:
         "is as large as the cache: a row then finds none of it left by the row before. Weights pass through "
         "the cache as well, so it can begin earlier."
     )
+    caption += found.left_out(len(curves), _MOST_CURVES)
     return Figure("figure-l1", title, caption, alt, _table(curves), wide, narrow)

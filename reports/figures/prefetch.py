@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _CHECKS: Final = ("6.map", "6.map_large")
 _OFF: Final = "no hint"
 _ARM: Final = re.compile(r"(\w+) (\d+) (B|KiB)")
-_MOST_PANELS: Final = 8
+_MOST_PANELS: Final = 12
 
 
 @dataclass(frozen=True)
@@ -91,17 +91,18 @@ def prefetch(results: Results) -> Figure | None:
     points = _points(results)
     if not points:
         return None
-    cells = list(dict.fromkeys(one.cell for one in points))[:_MOST_PANELS]
+    cells = list(dict.fromkeys(one.cell for one in points))
     hints = dict(zip(dict.fromkeys(one.hint for one in points), styles(), strict=False))
     hints = dict(list(hints.items())[: len(SERIES)])
 
     def paint(canvas: Canvas) -> None:
         key = [entry(f"PREFETCH{name}", style) for name, style in hints.items()]
+        drawn = cells[:_MOST_PANELS]
         panels = canvas.panels(
-            key, titles=cells, columns=1 if canvas.narrow else 2, height=170, left=52, right=24
+            key, titles=drawn, columns=1 if canvas.narrow else 2, height=170, left=52, right=24
         )
         values = [v for p in points for v in (p.gain.value, p.gain.low, p.gain.high) if v is not None]
-        for axes, cell in zip(panels, cells, strict=True):
+        for axes, cell in zip(panels, drawn, strict=True):
             mine = [one for one in points if one.cell == cell]
             scales.logarithmic(axes, "y", [*values, 1.0], most=7)
             distances = sorted({one.distance for one in mine})
@@ -131,6 +132,7 @@ def prefetch(results: Results) -> Figure | None:
         "Median speed of a matrix product with a hint over the same without, with 95 % intervals, by how far "
         "ahead of the read the hint goes. Exploratory: it decides nothing. Hollow: every round is void."
     )
+    caption += found.left_out(len(cells), _MOST_PANELS)
     return Figure("figure-prefetch", title, caption, alt, _table(points), wide, narrow)
 
 

@@ -114,6 +114,7 @@ def projection(results: Results) -> Figure | None:
         "A projection, not a measurement. Every line rests on the assumptions above; each model has a scale "
         "of its own."
     )
+    caption += found.left_out(len(curves), _MOST_PANELS)
     return Figure("figure-projection", title, caption, alt, _table(curves), wide, narrow)
 
 

@@ -102,15 +102,16 @@ def resident(results: Results) -> Figure | None:
     if not growths:
         return None
     started = _started(results)
-    models = list(dict.fromkeys(one.model for one in growths))[:_MOST_PANELS]
+    models = list(dict.fromkeys(one.model for one in growths))
 
     def paint(canvas: Canvas) -> None:
+        drawn_models = models[:_MOST_PANELS]
         key = [entry(name, style) for name, style in _ENGINES.items()]
         key = [one for one in key if any(growth.engine == one.label for growth in growths)]
         panels = canvas.panels(
-            key, titles=models, columns=1 if canvas.narrow else 3, height=150 if canvas.narrow else 190
+            key, titles=drawn_models, columns=1 if canvas.narrow else 3, height=150 if canvas.narrow else 190
         )
-        for axes, model in zip(panels, models, strict=True):
+        for axes, model in zip(panels, drawn_models, strict=True):
             drawn = [one for one in growths if one.model == model]
             tokens = [n for one in drawn for n, _, _ in one.points]
             scales.logarithmic(axes, "x", tokens)
@@ -140,4 +141,5 @@ def resident(results: Results) -> Figure | None:
         "Pages of the experts that the kernel holds in memory, over all of them, with the file evicted "
         "before the first token and readahead off. What the router asked for is in the table."
     )
+    caption += found.left_out(len(models), _MOST_PANELS)
     return Figure("figure-resident", title, caption, alt, _table(growths), wide, narrow)

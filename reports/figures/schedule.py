@@ -131,4 +131,5 @@ def schedule(results: Results) -> Figure | None:
         "What delays (1, 2) gain over none, by the paper\u2019s law, by the schedule that ran, by the bytes "
         "that were read, and by the clock. Hollow: inconclusive."
     )
+    caption += found.left_out(len(gains), _MOST_ROWS)
     return Figure("figure-schedule", title, caption, alt, _table(gains), wide, narrow)

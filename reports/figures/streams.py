@@ -118,6 +118,5 @@ def streams(results: Results) -> Figure | None:
         "Counted by the workers where they load. Other engines count no streams: "
         "theirs are the file\u2019s bytes."
     )
-    if len(tokens) > _MOST_BARS:
-        caption += f" The first {_MOST_BARS} of {len(tokens)} are drawn, the table has all."
+    caption += found.left_out(len(tokens), _MOST_BARS)
     return Figure("figure-streams", title, caption, alt, _table(tokens), wide, narrow)

@@ -7,7 +7,7 @@ from reports.figures.prefetch import prefetch
 from reports.figures.resident import resident
 from reports.figures.schedule import schedule
 from reports.figures.streams import streams
-from tests.reports.figures.made import assert_sound, cell, run, sample, texts, timed
+from tests.reports.figures.made import Json, assert_sound, cell, run, sample, texts, timed
 
 THIN, HARD = "\u202f", "\u00a0"
 
@@ -85,6 +85,21 @@ def test_the_map_gives_each_hint_its_speed_over_none() -> None:
     void = prefetch(run({"6.map": [timed(samples, "1 thread", void=True)]}))
     assert void is not None and "all rounds void" in texts(void) and "all rounds void" not in texts(figure)
     assert "all its rounds are void" in void.alt and void.table.rows[0].muted
+
+
+def test_a_map_draws_every_place_that_the_registry_declares() -> None:
+    samples = {"no hint": sample(100), "T0 512 B": sample(80)}
+
+    def of(count: int) -> dict[str, list[Json]]:
+        return {"6.map_large": [timed(samples, f"place {index}") for index in range(count)]}
+
+    registry = run({}).registry
+    declared = sum(len(registry.check(name).cells) for name in ("6.map", "6.map_large"))
+    whole, large = prefetch(run(of(declared))), prefetch(run(of(20)))
+    assert whole is not None and large is not None
+    assert f"place {declared - 1}" in texts(whole) and "are drawn" not in whole.caption
+    assert "place 12" not in texts(large) and "The first 12 of 20 are drawn" in large.caption
+    assert len(large.table.rows) == 20
 
 
 def test_the_schedule_shows_four_answers_with_verdicts_in_words() -> None:
