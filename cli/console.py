@@ -2,6 +2,7 @@
 
 import json
 import sys
+import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
@@ -115,3 +116,18 @@ def spinner(what: str) -> Iterator[Callable[[str], None]]:
 def mb(size_bytes: float) -> str:
     """A size for people, in MB or GB (powers of ten)."""
     return f"{size_bytes / 1e9:.2f} GB" if size_bytes >= 1e9 else f"{size_bytes / 1e6:.1f} MB"
+
+
+def wrapped(text: str, head: str, width: int) -> list[str]:
+    """The text as lines of at most `width` columns unless a word is wider, the later ones under the first.
+
+    head: stands before the text.
+    """
+    return textwrap.wrap(
+        text,
+        width,
+        initial_indent=head,
+        subsequent_indent=" " * len(head),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )

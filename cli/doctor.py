@@ -1,6 +1,5 @@
 """`cflow doctor`: what can be measured on this machine, why not, and what would help."""
 
-import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from shutil import get_terminal_size
@@ -11,7 +10,7 @@ import typer
 from claims.readiness.diagnosis import Diagnosis, diagnose
 from claims.timing import progress_line
 from cli.completion import profile_names
-from cli.console import EXIT_FAILED, EXIT_USAGE, JsonOption, mb, print_json
+from cli.console import EXIT_FAILED, EXIT_USAGE, JsonOption, mb, print_json, wrapped
 from harness.doctor import Effect, Finding, ProfileRow
 from harness.profiles import DEFAULT_PROFILE, PROFILES
 
@@ -65,16 +64,16 @@ def report(found: Diagnosis, width: int) -> Iterator[str]:
     yield ""
     yield from _profiles(found.profiles, width)
     yield ""
-    yield from _wrapped(_conclusion(found), "", width)
+    yield from wrapped(_conclusion(found), "", width)
 
 
 def _finding(finding: Finding, effects: Sequence[Effect], width: int) -> Iterator[str]:
     answer = "NO" if finding.required and finding.state == "no" else _ANSWERS[finding.state]
-    yield from _wrapped(f"{finding.name}: {finding.detail}", f"{answer:<3}  ", width)
+    yield from wrapped(f"{finding.name}: {finding.detail}", f"{answer:<3}  ", width)
     if finding.remedy:
-        yield from _wrapped(finding.remedy, "       -> ", width)
+        yield from wrapped(finding.remedy, "       -> ", width)
     for effect in effects:
-        yield from _wrapped(effect_words(effect), "       => ", width)
+        yield from wrapped(effect_words(effect), "       => ", width)
 
 
 def effect_words(effect: Effect) -> str:
@@ -99,7 +98,7 @@ def _profiles(rows: Sequence[ProfileRow], width: int) -> Iterator[str]:
         one = row.profile
         fits = "yes" if row.fits else f"no: {'; '.join(row.missing)}"
         sizes = f"{one.ram_bytes / 1e9:>6.0f} GB{one.disk_bytes / 1e9:>6.0f} GB{one.cores:>7}"
-        yield from _wrapped(fits, f"{one.name:<9}{row.budget_s / 60:>6.0f} min{sizes}  ", width)
+        yield from wrapped(fits, f"{one.name:<9}{row.budget_s / 60:>6.0f} min{sizes}  ", width)
 
 
 def _conclusion(found: Diagnosis) -> str:
@@ -112,17 +111,6 @@ def _conclusion(found: Diagnosis) -> str:
         )
     unheard = "" if found.quiet else "; noise was not measured"
     return f"ready for profile {found.profile}{unheard}"
-
-
-def _wrapped(text: str, head: str, width: int) -> list[str]:
-    return textwrap.wrap(
-        text,
-        width,
-        initial_indent=head,
-        subsequent_indent=" " * len(head),
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
 
 
 def _size(size_bytes: int | None) -> str:

@@ -2,7 +2,6 @@
 
 import difflib
 import sys
-import textwrap
 from collections.abc import Iterator, Mapping
 from shutil import get_terminal_size
 from typing import Annotated, Any
@@ -13,7 +12,7 @@ from rich.markdown import Markdown
 
 from cli.claim_pages import sections
 from cli.completion import claim_and_check_ids
-from cli.console import JsonOption, UsageError, print_json
+from cli.console import JsonOption, UsageError, print_json, wrapped
 from cli.registry import registry
 from harness.registry import Check, Claim, Registry
 
@@ -66,9 +65,9 @@ def _print(lines: Iterator[str]) -> None:
 def _list(found: Registry, width: int) -> Iterator[str]:
     for claim in found.claims:
         text = f"{claim.title}. {claim.statement}"
-        yield from _wrapped(text, f"{claim.id:<11} ", width)
+        yield from wrapped(text, f"{claim.id:<11} ", width)
     yield ""
-    yield from _wrapped("cflow explain CLAIM says more; of a check, too: cflow explain 7.law", "", width)
+    yield from wrapped("cflow explain CLAIM says more; of a check, too: cflow explain 7.law", "", width)
 
 
 def _head(claim: Claim, width: int) -> Iterator[str]:
@@ -119,18 +118,7 @@ def _lines(check: Check) -> list[tuple[str, str]]:
 
 def _fields(lines: list[tuple[str, str]], width: int) -> Iterator[str]:
     for label, text in lines:
-        yield from _wrapped(text, f"  {label:<{_LABEL - 2}} ", width)
-
-
-def _wrapped(text: str, head: str, width: int) -> list[str]:
-    return textwrap.wrap(
-        text,
-        width,
-        initial_indent=head,
-        subsequent_indent=" " * len(head),
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+        yield from wrapped(text, f"  {label:<{_LABEL - 2}} ", width)
 
 
 def _target(check: Check) -> str:
