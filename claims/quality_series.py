@@ -6,7 +6,6 @@ A file that contradicts itself or the table of architectures is refused; runs th
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -18,6 +17,8 @@ from architectures.quality_file import FORMAT, SUMMARY_NAME, VERSION, definition
 from architectures.samples import Sample, Sampling
 from architectures.table import geometry, preset
 from engine.errors import CflowError, FileError, FormatError
+from harness.errors import ResultsError
+from harness.results import parse_json
 
 STORED: Final = Path(__file__).with_name(SUMMARY_NAME)
 """The series that is committed."""
@@ -122,19 +123,17 @@ def read_series(path: Path) -> Series:
     except OSError as error:
         raise FileError(f"{path}: cannot be read: {error.strerror}") from error
     try:
-        found = json.loads(data, parse_constant=_refuse)
+        found = parse_json(data.decode("utf-8"), path)
         if (found["format"], found["version"]) != (FORMAT, VERSION):
             raise ValueError(f"found {found['format']} {found['version']}, allowed: {FORMAT} {VERSION}")
         return _series(path, hashlib.sha256(data).hexdigest(), found)
     except (ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
         text = f"no {error}" if isinstance(error, KeyError) else str(error)
         raise FormatError(f"{path}: {text}") from error
+    except ResultsError as error:
+        raise FormatError(str(error)) from error
     except CflowError as error:
         raise error if isinstance(error, FormatError) else FormatError(f"{path}: {error}") from error
-
-
-def _refuse(name: str) -> float:
-    raise ValueError(f"found the number {name}, allowed: finite numbers")
 
 
 def _series(path: Path, sha256: str, found: Mapping[str, Any]) -> Series:
@@ -198,7 +197,8 @@ def _samples(rows: Sequence[Mapping[str, Any]], runs: Sequence[TrainedRun]) -> d
 def _run(row: Mapping[str, Any], preset_name: str, steps: int) -> TrainedRun:
     architecture, seed = row["architecture"], row["seed"]
     name = f"run {architecture}-{seed}"
-    if architecture not in SEEDS or seed not in range(SEEDS[architecture]):
+    # Names of runs hold the seed, and an equal number of another type has another name.
+    if architecture not in SEEDS or type(seed) is not int or seed not in range(SEEDS[architecture]):
         raise ValueError(f"{name}: not of the series; its arms and seeds are {SEEDS}")
     if not isinstance(row["data_order"], str) or not row["data_order"]:
         raise ValueError(f"{name}: data_order is {row['data_order']!r}, allowed: a hash")

@@ -90,6 +90,8 @@ def half_diverged(found: dict[str, Any]) -> None:
         (change(SYNC, 1, test_tokens=5), "test_tokens differ between runs"),
         (change(SYNC, 1, seed=2), "run arch2_4_sync-2: listed twice"),
         (change(SYNC, 1, seed=8), "run arch2_4_sync-8: not of the series"),
+        (change(SYNC, 1, seed=1.0), "run arch2_4_sync-1.0: not of the series"),
+        (change(SYNC, 1, seed=True), "run arch2_4_sync-True: not of the series"),
         (change(SYNC, 1, architecture="arch9"), "run arch9-1: not of the series"),
         (change(SYNC, 1, data_order=""), "run arch2_4_sync-1: data_order is ''"),
         (change(SYNC, 1, loss=[[50, 7.0], [50, 6.0]]), "arch2_4_sync-1: loss: steps do not ascend"),
@@ -124,19 +126,24 @@ def test_a_file_that_contradicts_itself_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("old", "new"), [("[50, 7.5]", "[50, NaN]"), ('"test_top1": 0.2', '"test_top1": Infinity')]
+    ("old", "new"),
+    [
+        ("[50, 7.5]", "[50, NaN]"),
+        ('"test_top1": 0.2', '"test_top1": Infinity'),
+        ('"test_tokens": 83755', '"test_tokens": 1e999'),
+    ],
 )
 def test_numbers_that_are_not_finite_are_refused(tmp_path: Path, old: str, new: str) -> None:
     path = series_file(tmp_path / "q.json")
     path.write_text(path.read_text().replace(old, new, 1))
-    with pytest.raises(FormatError, match="found the number (NaN|Infinity), allowed: finite numbers"):
+    with pytest.raises(FormatError, match="found the number (NaN|Infinity|1e999), allowed: finite numbers"):
         read_series(path)
 
 
 def test_a_file_that_is_none(tmp_path: Path) -> None:
     with pytest.raises(FileError, match=r"q\.json: cannot be read"):
         read_series(tmp_path / "q.json")
-    for text in ("", "[]", "{", '{"format": "cflow-quality", "version": 3, "runs": 5}'):
+    for text in ("", "[]", "{", "[" * 100_000, '{"format": "cflow-quality", "version": 3, "runs": 5}'):
         (tmp_path / "q.json").write_text(text)
         with pytest.raises(FormatError, match=r"q\.json: "):
             read_series(tmp_path / "q.json")
