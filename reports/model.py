@@ -297,13 +297,15 @@ class Checker:
 class Report:
     """The whole page.
 
-    sentence: the verdicts on the claims with a number; beside: on the others; undecided: why figures do not
-    decide. first_screen: checks beyond the paper that are told beside its claims. raw: show the raw rounds.
+    sentence: the verdicts on the claims with a number; beside: on the others; partial: which claims are
+    supported by some of their checks alone; undecided: why figures do not decide. first_screen: checks beyond
+    the paper that are told beside its claims. raw: show the raw rounds.
     """
 
     title: str
     sentence: str
     beside: str
+    partial: str
     undecided: str
     run_id: str
     started: str

@@ -43,6 +43,14 @@ def _phrase(state: str, subject: str, count: int) -> str:
     return f"{subject} {one if count == 1 else many}"
 
 
+def _numbered(claims: Sequence[ClaimView]) -> str:
+    return f"claim{'s' if len(claims) > 1 else ''} {fmt.series([claim.label for claim in claims])}"
+
+
+def _quoted(claims: Sequence[ClaimView]) -> list[str]:
+    return [f"\u201c{claim.title}\u201d" for claim in claims]
+
+
 def sentence(claims: Sequence[ClaimView]) -> str:
     """The verdicts on the claims that have a number, in one sentence."""
     numbered = [claim for claim in claims if claim.label]
@@ -51,8 +59,7 @@ def sentence(claims: Sequence[ClaimView]) -> str:
     grouped = _by_state(numbered)
     parts = []
     for state, found in grouped.items():
-        subject = f"claim{'s' if len(found) > 1 else ''} {fmt.series([claim.label for claim in found])}"
-        parts.append(_phrase(state, subject, len(found)))
+        parts.append(_phrase(state, _numbered(found), len(found)))
         if state == "supported" and "refuted" not in grouped:
             parts.append("none is refuted")
     if not {"supported", "refuted"} & grouped.keys():
@@ -63,15 +70,30 @@ def sentence(claims: Sequence[ClaimView]) -> str:
 def beside(claims: Sequence[ClaimView]) -> str:
     """The verdicts on what has no number, such as the parity with PyTorch; empty when there is none."""
     parts = [
-        _phrase(state, fmt.series([f"\u201c{claim.title}\u201d" for claim in found]), len(found))
+        _phrase(state, fmt.series(_quoted(found)), len(found))
         for state, found in _by_state([claim for claim in claims if not claim.label]).items()
     ]
     return f"{fmt.series(parts)}." if parts else ""
 
 
+def partial(claims: Sequence[ClaimView]) -> str:
+    """Which claims are supported by some of their checks while others were not measured; empty for none."""
+    found = [claim for claim in claims if _state(claim) == "supported" and _lacks_checks(claim)]
+    numbered = [claim for claim in found if claim.label]
+    names = [_numbered(numbered)] if numbered else []
+    names += _quoted([claim for claim in found if not claim.label])
+    return f"Supported, though not every deciding check was measured: {fmt.series(names)}." if names else ""
+
+
+def _lacks_checks(claim: ClaimView) -> bool:
+    return any(check.badge.slug == "not-measurable" for check in claim.checks if not check.beyond)
+
+
 def _doubts(cell: Json, check: Check) -> set[str]:
     """What keeps a timed cell from deciding, by the rules that its summary names."""
     summary = cell["summary"]
+    if cell["evidence"]["interrupted"]:
+        return {"interrupted"}
     found = set()
     if summary["valid"] < MIN_ROUNDS or 3 * summary["void"] > summary["valid"] + summary["void"]:
         found.add("void")
@@ -84,6 +106,7 @@ def _doubts(cell: Json, check: Check) -> set[str]:
 
 
 _DOUBTS: Final = {
+    "interrupted": "ended early, as the run was interrupted",
     "void": "lost too many rounds to whatever else ran",
     "control": "had an A/A control out of its bounds",
     "reach": "had an interval that reaches over an end of the target",

@@ -77,6 +77,7 @@ def build(results: Results, checked: Json, earlier: Earlier = NO_RUNS) -> Report
         title=f"cflow claims: {results.directory.resolve().name}",
         sentence=summary.sentence(shown),
         beside=summary.beside(shown),
+        partial=summary.partial(shown),
         undecided=summary.undecided(results),
         run_id=results.directory.resolve().name,
         started=_utc(run["created_utc"]),

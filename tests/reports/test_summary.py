@@ -17,13 +17,27 @@ Load = Callable[[Data], Results]
 Record = Callable[[str], Data]
 
 
-def claim(title: str, verdict: str, built: bool = True, ran: bool = True) -> ClaimView:
-    """A claim with nothing but its label, title and verdict, and one check that ran or did not."""
+def claim(
+    title: str, verdict: str, built: bool = True, ran: bool = True, missing: str = "", beyond: bool = False
+) -> ClaimView:
+    """A claim with nothing but its label, title and verdict, and one check that ran or did not.
+
+    missing: verdict of a second check, which is beyond the paper or decides.
+    """
     no_claim: dict[str, Any] = {field.name: "" for field in dataclasses.fields(ClaimView)}
     no_check: dict[str, Any] = {field.name: "" for field in dataclasses.fields(CheckView)}
-    check = CheckView(**no_check | {"cells": (object(),) if ran else ()})
+    check = CheckView(
+        **no_check | {"cells": (object(),) if ran else (), "badge": BADGES[verdict], "beyond": False}
+    )
+    other = [dataclasses.replace(check, badge=BADGES[missing], beyond=beyond)] if missing else []
     label = title if title.isdigit() else ""
-    seen = {"label": label, "title": title, "badge": BADGES[verdict], "built": built, "checks": (check,)}
+    seen = {
+        "label": label,
+        "title": title,
+        "badge": BADGES[verdict],
+        "built": built,
+        "checks": (check, *other),
+    }
     return ClaimView(**no_claim | seen)
 
 
@@ -74,6 +88,23 @@ def test_what_has_no_number_is_told_beside() -> None:
     assert summary.beside(claims[:1]) == ""
 
 
+def test_support_by_some_of_the_checks_is_said() -> None:
+    lost = "NOT MEASURABLE HERE"
+    whole = [
+        claim("1", "SUPPORTED"),
+        claim("2", "SUPPORTED", missing="SUPPORTED"),
+        claim("3", "SUPPORTED", missing=lost, beyond=True),
+        claim("4", "REFUTED", missing=lost),
+        claim("5", lost, missing=lost),
+    ]
+    assert summary.partial(whole) == ""
+    some = [claim(name, "SUPPORTED", missing=lost) for name in ("6", "7", "Parity")]
+    assert summary.partial([*whole, *some]) == (
+        "Supported, though not every deciding check was measured: claims 6 and 7 and \u201cParity\u201d."
+    )
+    assert summary.partial(some[:1]).endswith("measured: claim 6.")
+
+
 def test_why_figures_do_not_decide_is_counted(data: Data, load: Load) -> None:
     assert summary.undecided(load(data)) == (
         "Inconclusive is not refuted: of 1 timed figure that would decide, "
@@ -89,6 +120,10 @@ def test_an_interval_that_reaches_over_an_end_is_told_apart(data: Data, load: Lo
     assert "1 lost too many rounds" in summary.undecided(load(data))
     summary_of["valid"], summary_of["void"], summary_of["reasons"] = 20, 0, ["medians of the two halves"]
     assert "1 drifted, or had another control" in summary.undecided(load(data))
+    cell = record("8.readahead")["cells"][0]
+    cell["evidence"]["interrupted"], summary_of["valid"] = True, 5
+    said = summary.undecided(load(data))
+    assert "1 ended early, as the run was interrupted." in said and "lost" not in said
 
 
 def test_nothing_is_said_where_all_is_decided(data: Data, load: Load) -> None:
