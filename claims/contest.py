@@ -151,13 +151,13 @@ class Contest:
         kept = self._kept.get(group)
         if kept is None or (isinstance(kept.found, Timed) and kept.owner is None and kept.check != check):
             try:
-                found: Timed | NotMeasurable = self._rounds(group, check)
+                found: Timed | NotMeasurable = self._rounds(group)
             except (BaselineError, MemoryExhaustedError) as error:
                 found = NotMeasurable(str(error))
             kept = self._kept[group] = _Measured(found, check)
         return kept
 
-    def _rounds(self, group: Group, check: str) -> Timed:
+    def _rounds(self, group: Group) -> Timed:
         told: dict[str, Scalar | bool | None] = {}
         for name in group:  # before any is opened: preparing loads a model, too
             if _engine(name) == LLAMACPP:

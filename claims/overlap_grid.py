@@ -130,7 +130,7 @@ class Grid:
         kept = self._kept.get(cell.label)
         if kept is None or (isinstance(kept.found, Timed) and kept.owner is None and kept.check != check):
             try:
-                found, schedule = self._measure(cell, check)
+                found, schedule = self._measure(cell)
                 if isinstance(cell, Cell):  # reading that takes next to nothing may miss its rate
                     found = too_slow(found, cell.rate) or found
             except CacheStateError as error:
@@ -168,17 +168,17 @@ class Grid:
     def _threads(self, cell: Cell) -> int:
         return 1 if cell.one else self._run.threads
 
-    def _measure(self, cell: Cell | Wash, check: str) -> tuple[Timed | NotMeasurable, Sequence[Piece]]:
+    def _measure(self, cell: Cell | Wash) -> tuple[Timed | NotMeasurable, Sequence[Piece]]:
         if isinstance(cell, Wash):
-            return self._wash(cell, check), ()
+            return self._wash(cell), ()
         with self.open(cell) as staging, open_bench(self._threads(cell)) as bench:
             reason = refused(staging.staged)
             if reason is not None:
                 return reason, ()
             figure = Figure(Side(STAGED, "time"), Paths(COMPUTING, READING, pipeline(LAYERS)))
-            return self._rounds(bench, staging, cell, check, figure), staging.staged.schedule()
+            return self._rounds(bench, staging, cell, figure), staging.staged.schedule()
 
-    def _wash(self, cell: Wash, check: str) -> Timed | NotMeasurable:
+    def _wash(self, cell: Wash) -> Timed | NotMeasurable:
         width = WIDTHS[self._run.profile] if cell.scalar else SMALL_WIDTH
         shape = named("overlap-e") if cell.scalar else SMALL
         options: dict[str, OptionValue] = {"threads": 1, "read_rate": cell.rate, "context": CONTEXT}
@@ -189,14 +189,13 @@ class Grid:
             if reason is not None:
                 return reason
             figure = Figure(Side(SYNC, "time"), Side(STAGED, "time"))
-            return self._rounds(bench, staging, cell, check, figure, leave_out=COMPUTE)
+            return self._rounds(bench, staging, cell, figure, leave_out=COMPUTE)
 
     def _rounds(
         self,
         bench: Bench,
         staging: Staging,
         cell: Cell | Wash,
-        check: str,
         figure: Figure,
         leave_out: str | None = None,
     ) -> Timed:

@@ -151,7 +151,7 @@ class Counting(Grid):
         super().__init__(cast(ClaimsRun, SimpleNamespace(profile="quick", threads=2)))
         self.found, self.measured = found, 0
 
-    def _measure(self, cell: Cell | Wash, check: str) -> tuple[Timed | NotMeasurable, Any]:
+    def _measure(self, cell: Cell | Wash) -> tuple[Timed | NotMeasurable, Any]:
         self.measured += 1
         return self.found, ()
 
