@@ -17,13 +17,12 @@ Json = Mapping[str, Any]
 NO_RUNS: Final = Earlier()
 
 
-def checker_view(found: Json) -> Checker:
-    """The separate checker's answer."""
+def checker_view(found: Json, recorded: int) -> Checker:
+    """The separate checker's answer. recorded: checks that the run holds, which it derives."""
     problems = tuple(
         f"{item['check']}: {item['problem']}" if item["check"] else str(item["problem"])
         for item in found["problems"]
     )
-    count = sum(len(claim["checks"]) for claim in found["claims"])
     if problems:
         plural = "s" if len(problems) != 1 else ""
         summary = (
@@ -31,7 +30,8 @@ def checker_view(found: Json) -> Checker:
             "do not trust this page before each is explained."
         )
     else:
-        summary = f"The separate checker derived all {count} checks again from the raw results: no problem."
+        checks = f"{recorded} recorded check{'s' if recorded != 1 else ''}"
+        summary = f"The separate checker derived the {checks} again from the raw results: no problem."
     return Checker(agrees=not problems, summary=summary, problems=problems)
 
 
@@ -87,7 +87,7 @@ def build(results: Results, checked: Json, earlier: Earlier = NO_RUNS) -> Report
         run_note=_note(run),
         raw=True,
         repeat=run["command"],
-        checker=checker_view(checked),
+        checker=checker_view(checked, len(results.checks)),
         claims=shown,
         first_screen=tuple(check for claim in shown for check in claim.checks if check.id in flagged),
         forest=panels.forest(results),

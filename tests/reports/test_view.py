@@ -153,11 +153,11 @@ def test_no_bar_chart_of_a_single_check(data: Data, load: Load) -> None:
 
 
 def test_checker_view() -> None:
-    row = {"id": "7.law"}
-    fine = view.checker_view({"claims": [{"checks": [row, row]}], "problems": []})
-    assert fine.agrees and "all 2 checks" in fine.summary
+    fine, one = (view.checker_view({"problems": []}, recorded) for recorded in (2, 1))
+    assert fine.agrees and "the 2 recorded checks again" in fine.summary
+    assert "the 1 recorded check again" in one.summary
     problems = [{"check": "7.law", "problem": "edited"}, {"check": None, "problem": "hash"}]
-    bad = view.checker_view({"claims": [], "problems": problems})
+    bad = view.checker_view({"problems": problems}, 2)
     assert not bad.agrees and "2 problems" in bad.summary and bad.problems == ("7.law: edited", "hash")
 
 
