@@ -158,3 +158,4 @@ def test_the_page_tells_of_earlier_runs_and_escapes_their_names(tmp_path: Path) 
     page = reports.render(Made(created="2026-02-01T00:00:00Z").write(tmp_path / "now")).read_text("utf-8")
     assert "<b>&" not in page and "&lt;b&gt;&amp;&#39;" in page
     assert "Earlier runs of this machine and profile" in page and "broken: left out: " in page
+    assert "beside it, but for the tables of earlier runs" in page
