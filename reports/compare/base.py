@@ -7,9 +7,9 @@ only when its whole interval lies beyond the guard g of the check, by which its 
 when the verdict crossed an end of the target on the way.
 
 Which direction is worse is said by the target alone: lower where it has no upper end, higher where it has no
-lower end; with two ends, away from them, once the new figure lies outside; without a target, neither. An
-exact figure has no interval: it is a loss when its verdict turns from SUPPORTED to REFUTED. What was
-INCONCLUSIVE in either run is neither loss nor gain.
+lower end; with two ends, away from them, once the new figure lies outside; without a target, neither. Of
+a figure without rounds, exact or over repetitions, the verdicts say it: it is a loss when SUPPORTED turns to
+REFUTED. What was INCONCLUSIVE in either run is neither loss nor gain.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ FAMILY_ALPHA: Final = 0.05
 
 @dataclass(frozen=True)
 class Move:
-    """What became of a row. ratio: of exact figures, new over base; None where it says nothing.
+    """What became of a row. ratio: of figures without rounds, new over base; None where it says nothing.
 
     shift: of timed figures. worse: which direction is, by the target. reason: in words.
     """
@@ -127,7 +127,7 @@ def _move(row: Row, base: Run, new: Run, confidence: float) -> Move:
     if row.kind != "timed":
         if mine.value is None or others.value is None:
             return replace(move, reason="no figure yet")
-        return _exact(move, mine.value, others.value)
+        return _without_rounds(move, mine.value, others.value)
     samples = _samples(row, base, new)
     if isinstance(samples, str):
         return replace(move, reason=samples)
@@ -138,17 +138,17 @@ def _turned(move: Move, before: Verdict, after: Verdict) -> bool:
     return move.base.verdict == before and move.new.verdict == after
 
 
-def _exact(move: Move, base: float, new: float) -> Move:
+def _without_rounds(move: Move, base: float, new: float) -> Move:
     ratio = new / base if base else None
     move = replace(move, ratio=ratio)
     if base == new:
-        return replace(move, outcome="not told apart", reason="the same exact figure")
+        return replace(move, outcome="not told apart", reason="the same figure")
     doubts = _doubts(move)
     if _turned(move, SUPPORTED, REFUTED) and not doubts:
-        return replace(move, outcome="loss", reason="an exact figure left its target")
+        return replace(move, outcome="loss", reason="the figure left its target")
     if _turned(move, REFUTED, SUPPORTED) and not doubts:
-        return replace(move, outcome="gain", reason="an exact figure came into its target")
-    return replace(move, outcome="moved", reason="; ".join(doubts) or "exact, on the same side of its target")
+        return replace(move, outcome="gain", reason="the figure came into its target")
+    return replace(move, outcome="moved", reason="; ".join(doubts) or "on the same side of its target")
 
 
 def _doubts(move: Move) -> list[str]:

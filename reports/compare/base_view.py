@@ -62,7 +62,7 @@ def left_out(found: Comparison) -> str:
     """How many figures the short table leaves out, "" for none."""
     same = sum(1 for move in found.moves if move.outcome == "not told apart" and move.shift is None)
     other = sum(1 for move in found.moves if move.outcome == "not compared")
-    said = [f"{same} exact figures are the same"] if same else []
+    said = [f"{same} figures without rounds are the same"] if same else []
     said += [f"{other} are not compared, for the reasons that --json and --out give"] if other else []
     return fmt.capital("; ".join(said))
 

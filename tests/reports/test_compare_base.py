@@ -67,7 +67,7 @@ def test_the_same_build_twice_shows_nothing(against: Find) -> None:
     short, full = base_view.moves_table(found, all_of_them=False), base_view.moves_table(found)
     assert len(short.rows) == 6 and all(row.muted and "\u00a0to\u00a0" in row.cells[3] for row in short.rows)
     assert len(full.rows) == len(found.moves)
-    assert base_view.left_out(found) == "3 exact figures are the same"
+    assert base_view.left_out(found) == "3 figures without rounds are the same"
     assert not base_view.changes_table(found).rows
 
 
