@@ -81,7 +81,10 @@ def estimate(
     value = reduce(observations, reduction)
     values = lists[0] if len(lists) == 1 else [x - y for x, y in zip(*lists, strict=True)]
     ends = t_interval(values, confidence)
-    low, high = (None, None) if ends is None else (math.exp(ends[0]), math.exp(ends[1]))
+    try:
+        low, high = (None, None) if ends is None else (math.exp(ends[0]), math.exp(ends[1]))
+    except OverflowError as error:
+        raise EvidenceError(f"{reduction.op}: the interval of logarithms is {ends}: no numbers") from error
     return Estimate(value, low, high, count, runs)
 
 

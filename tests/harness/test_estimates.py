@@ -107,6 +107,14 @@ def test_impossible_counts_are_refused_by_both(observations: dict[str, Observati
         second(observations, reduction, 0.05)
 
 
+def test_an_interval_beyond_all_numbers_is_refused_by_both() -> None:
+    observations: dict[str, Observation] = {"a": [1.0, 600.0], "runs": ["a-0", "a-1"], "diverged": []}
+    with pytest.raises(EvidenceError, match="the interval of logarithms is"):
+        estimate(observations, Reduction("exp_mean", ("a",)), 0.95)
+    with pytest.raises(ArithmeticError):
+        second(observations, Reduction("exp_mean", ("a",)), 0.05)
+
+
 def test_broken_pairs_are_refused_by_both() -> None:
     reduction = Reduction("exp_mean_difference", ("a", "b"))
     for observations in ({"a": [1.0, 2.0], "b": [1.0]}, {"a": [1.0], "b": []}, {"a": [1.0]}):
