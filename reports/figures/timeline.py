@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -256,11 +257,18 @@ def _caption(tokens: Sequence[_Token]) -> str:
     which = " and ".join(f"{one.inputs['token']} ({one.arm})" for one in tokens if one.inputs["token"])
     what = [f"tokens {which}" if which else "", *(given[name] for name in ("model", "tier", "isa"))]
     delay = f"expert delay {given['expert_delay']}" if given["expert_delay"] else ""
+    hidden = f" Of more than {_MOST_ROWS} the last row hides some." if any(map(_crowded, tokens)) else ""
     return (
         f"Of the median time: {', '.join(one for one in (*what, delay) if one)}. Bars of a worker differ in "
         "height by kind; thin lines are waits at barriers, frames are waits for a read. Reads that are under "
-        "way at one time stand below each other."
+        f"way at one time stand below each other.{hidden}"
     )
+
+
+def _crowded(token: _Token) -> bool:
+    """Whether reads of one row lie upon each other."""
+    last = token.rows[-1] if token.rows else ()
+    return any(later.start < one.end for one, later in itertools.pairwise(last))
 
 
 def _entry(kind: str) -> Entry:

@@ -97,6 +97,17 @@ def test_a_real_size_stays_small() -> None:
     assert_sound(figure)
 
 
+def test_reads_upon_each_other_are_said_to_be() -> None:
+    def caption(count: int) -> str:
+        reads = [("reads", "read", 1.0, 2.0 + index) for index in range(count)]
+        figure = timeline(run({"7.timeline": [arm("staged", [*STAGED[:3], *reads])]}))
+        assert figure is not None
+        return figure.caption
+
+    assert "hides some" not in caption(4)
+    assert caption(5).endswith("Of more than 4 the last row hides some.")
+
+
 NAMES = st.sampled_from(["worker 0", "worker 1", "reads", EVIL, 7, None])
 KINDS = st.sampled_from(["attention", "barrier", "read", "read_wait", EVIL, 3, None])
 
