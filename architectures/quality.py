@@ -24,6 +24,7 @@ from architectures.quality_file import (
     Settings,
     collect,
     is_complete,
+    lost_before,
     settings_of,
     with_samples,
     write_summary,
@@ -61,15 +62,17 @@ def measure(
     """Makes the runs that are missing in `out`; the content of quality.json, which is written after each.
 
     jobs: runs that are made at once; what they give does not depend on it. work: makes one of them. A run
-    whose loss is not finite is recorded as diverged. Raises CheckpointError when `out` holds a series with
+    whose loss is not finite is recorded as diverged, and not tried again until its folder is removed: else a
+    series could go on until another machine is lucky. Raises CheckpointError when `out` holds a series with
     other arguments, ArchitectureError naming a run that failed.
     """
-    runs, diverged = series(), dict[Run, str]()
-    missing = [run for run in runs if not is_complete(out, run)]
+    runs, diverged = series(), lost_before(out)
+    missing = [run for run in runs if run not in diverged and not is_complete(out, run)]
     if len(missing) < len(runs):
         write_summary(out / SUMMARY_NAME, collect(out, data, settings, runs, diverged))
     with closing(make_runs(Series(out, data.folder, settings), missing, jobs, _report, work)) as made:
         for ended in made:
+            diverged |= lost_before(out)  # that others who work on the folder have recorded
             if ended.error is not None:
                 diverged[ended.run] = str(ended.error)
             write_summary(out / SUMMARY_NAME, collect(out, data, settings, runs, diverged))

@@ -157,6 +157,18 @@ def settings_of(out: Path) -> tuple[Settings, dict[Run, str]]:
     return settings, diverged
 
 
+def lost_before(out: Path) -> dict[Run, str]:
+    """Runs of the series in `out` that are recorded as diverged, as long as their folders are there.
+
+    Raises CheckpointError for a damaged quality.json.
+    """
+    if not (out / SUMMARY_NAME).exists():
+        return {}
+    _, diverged = settings_of(out)
+    begun = (run for run in diverged if (run_folder(out, run) / RUN_NAME).is_file())
+    return {run: diverged[run] for run in begun if not is_complete(out, run)}
+
+
 def write_summary(path: Path, found: Mapping[str, Any]) -> None:
     """One line per run and sample: a series that grows shows as lines that are added. Raises FileError."""
     text = json.dumps({**found, "samples": None, "runs": None}, indent=1, allow_nan=False) + "\n"

@@ -56,7 +56,7 @@ def without_time(summary: dict[str, Any]) -> dict[str, Any]:
 
 def test_a_series_records_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torch")
-    from tests.architectures.small_series import arch1_crashes_arch4_diverges, arch4_diverges
+    from tests.architectures.small_series import arch1_crashes_arch4_diverges
 
     arms = {"arch2_4_combined": 2, "arch4": 1, "arch1": 1}
     with pytest.raises(ArchitectureError, match="arch1-0: its process ended with exit code 3"):
@@ -72,7 +72,8 @@ def test_a_series_records_and_goes_on(tmp_path: Path, monkeypatch: pytest.Monkey
     ]
     assert found["runs"][1]["test_log_perplexity"] is None
     assert 5 < found["runs"][0]["test_log_perplexity"] < 6.5
-    summary = made(tmp_path, arms, monkeypatch, jobs=2, work=arch4_diverges)
+    # Now nothing would diverge: what has is not tried again.
+    summary = made(tmp_path, arms, monkeypatch, jobs=2)
     assert [row["architecture"] for row in summary["runs"]] == [run.architecture for run in series()]
     assert summary["runs"][:2] == found["runs"]
     # A model that diverged writes no text.
