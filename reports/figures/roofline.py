@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from harness.results import Results
@@ -67,7 +67,7 @@ def _kernels(results: Results) -> Iterator[_Dot]:
         for cell in found.cells(results, check):
             for name in arms.names(cell):
                 kernel = _NAME.search(arms.description(cell, name))
-                speed = arms.bandwidth(cell, name)
+                speed = _speed(cell, name)
                 if kernel and speed:
                     tiled = "kernels on tiles" if kernel[2] == "t" else "kernels on rows"
                     kind = "scalar kernels" if kernel[3] == "scalar" else tiled
@@ -100,6 +100,13 @@ def _weights(cell: Json, arm: str) -> float:
     return sum(streams.values()) / _STORED_BYTES["q4_0"] + router / _STORED_BYTES["f32"]
 
 
+def _speed(cell: Json, arm: str) -> arms.Measured | None:
+    """GB/s of weight bytes. A cell without a target has no verdict that would tell of failed controls."""
+    measured = arms.bandwidth(cell, arm)
+    doubted = cell["verdict"] is None and bool((cell["summary"] or {}).get("reasons"))
+    return replace(measured, decides=False) if measured and doubted else measured
+
+
 def _intensity(cell: Json, arm: str, active: dict[str, float]) -> float | None:
     """Operations per byte of an engine's arm, None when the run does not say how many weights a token has."""
     size = arms.work_bytes(cell, arm)
@@ -113,7 +120,7 @@ def _engines(results: Results) -> Iterator[_Dot]:
     for check in _ENGINES:
         for cell in found.cells(results, check):
             for name in arms.names(cell):
-                intensity, speed = _intensity(cell, name, active), arms.bandwidth(cell, name)
+                intensity, speed = _intensity(cell, name, active), _speed(cell, name)
                 end_to_end = check.startswith("e2e")
                 label = name if end_to_end else f"{name}, {cell['label']}"
                 if intensity and speed and (check[0], label) not in seen:

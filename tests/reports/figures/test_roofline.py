@@ -77,7 +77,7 @@ def test_engines_use_the_weights_that_the_run_counted() -> None:
 
 def test_marks_that_decide_nothing_are_hollow_and_said_so() -> None:
     solid = roofline(run({"3.roof": [kernel("q4_0q8_gemv_t16_avx2", 5.0)]}))
-    hollow = {"verdict": "INCONCLUSIVE"}, {"void": True}
+    hollow = {"verdict": "INCONCLUSIVE"}, {"void": True}, {"summary": {"reasons": ["A/A too wide"]}}
     for changes in hollow:
         figure = roofline(run({"3.roof": [kernel("q4_0q8_gemv_t16_avx2", 5.0, **changes)]}))
         assert table(figure)["q4_0q8_gemv_t16_avx2"]["Rounds"] == "decides nothing"
