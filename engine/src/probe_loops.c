@@ -17,6 +17,14 @@
 
 /* ---- reading ----------------------------------------------------------------------------------------------------- */
 
+/* The lines of a step of 256 bytes, `ahead` of it. An address, not a pointer: it may lie behind the data. */
+static inline void prefetch_step(const uint8_t *from, unsigned ahead)
+{
+    for (unsigned line = 0; line < 256; line += 64) {
+        __builtin_prefetch((const void *)((uintptr_t)from + ahead + line), 0, 3);
+    }
+}
+
 #if defined(__x86_64__)
 CF_TARGET("avx2")
 static uint64_t sum_avx2(const uint8_t *data, uint64_t bytes, unsigned streams, unsigned prefetch)
@@ -26,9 +34,7 @@ static uint64_t sum_avx2(const uint8_t *data, uint64_t bytes, unsigned streams, 
         for (unsigned s = 0; s < streams; s++) {
             const uint8_t *from = data + s * bytes + at;
             if (prefetch > 0) {
-                for (unsigned line = 0; line < 256; line += 64) {
-                    _mm_prefetch((const char *)from + prefetch + line, _MM_HINT_T0);
-                }
+                prefetch_step(from, prefetch);
             }
             for (unsigned i = 0; i < 8; i++) {
                 sums[i % 4] =
@@ -51,9 +57,7 @@ static uint64_t sum_baseline(const uint8_t *data, uint64_t bytes, unsigned strea
         for (unsigned s = 0; s < streams; s++) {
             const uint8_t *from = data + s * bytes + at;
             if (prefetch > 0) {
-                for (unsigned line = 0; line < 256; line += 64) {
-                    __builtin_prefetch((const void *)((uintptr_t)from + prefetch + line), 0, 3);
-                }
+                prefetch_step(from, prefetch);
             }
             for (unsigned i = 0; i < 16; i++) {
                 sums[i % 4] = vaddq_u64(sums[i % 4], vreinterpretq_u64_u8(vld1q_u8(from + 16 * i)));
@@ -70,9 +74,7 @@ static uint64_t sum_baseline(const uint8_t *data, uint64_t bytes, unsigned strea
         for (unsigned s = 0; s < streams; s++) {
             const uint8_t *from = data + s * bytes + at;
             if (prefetch > 0) {
-                for (unsigned line = 0; line < 256; line += 64) {
-                    __builtin_prefetch(from + prefetch + line, 0, 3);
-                }
+                prefetch_step(from, prefetch);
             }
             uint64_t words[32];
             memcpy(words, from, sizeof words);

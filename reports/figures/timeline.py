@@ -68,7 +68,7 @@ def _alt(tokens: Sequence[Token]) -> str:
         )
         if one.reads:
             said += (
-                f"; {len(one.reads)} reads are under way for {_ms(covered(one.reads))}, of which "
+                f"; reads ({len(one.reads)}) are under way for {_ms(covered(one.reads))}, of which "
                 f"{_ms(one.hidden)} beside other work"
             )
         parts.append(said)

@@ -66,8 +66,8 @@ def test_waits_for_reads_are_told_from_waits_for_workers() -> None:
     assert figure is not None
     said = figure.alt.replace("\xa0", " ")
     assert "worker 0 computes for 5 ms, waits 3.50 ms for reads and 1.50 ms for other workers" in said
-    assert "2 reads are under way for 3.50 ms, of which 0 ms beside other work" in said
-    assert "1 reads are under way for 3.50 ms, of which 3 ms beside other work" in said
+    assert "reads (2) are under way for 3.50 ms, of which 0 ms beside other work" in said
+    assert "reads (1) are under way for 3.50 ms, of which 3 ms beside other work" in said
     names = [column.name for column in figure.table.columns]
     rows = [dict(zip(names, row.cells, strict=True)) for row in figure.table.rows]
     assert [(row["Arm"], row["Lane"]) for row in rows] == [
