@@ -1,9 +1,10 @@
 """The runs behind the comparison of the architectures' quality: `python -m architectures.quality --help`.
 
-Every arm trains with the same seeds on the same data in the same order. Seed by seed over all arms, so that a
-series that ends early still has pairs. It goes on where it stopped, and several may work on one folder: each
-leaves the runs that another trains to it. `quality.json` in the folder holds what was measured so far (see
-`quality_file.py`); the trained models are in `runs/`.
+Every arm trains with the same seeds on the same data in the same order. The arms that one comparison needs
+come together, seed by seed: it is judged once all of their runs are there, so a series that ends early has
+whole comparisons. It goes on where it stopped, and several may work on one folder: each leaves the runs that
+another trains to it. `quality.json` in the folder holds what was measured so far (see `quality_file.py`); the
+trained models are in `runs/`.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 from contextlib import closing
+from itertools import groupby, product
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +34,8 @@ from architectures.quality_file import (
 from architectures.quality_jobs import Series, Work, make_runs, train_run
 from engine.errors import CflowError
 
-#: Seeds per arm, 0 and up: as many as the comparison that each of them decides needs.
+#: Seeds per arm, 0 and up: as many as the comparison that each of them decides needs. The arms of a
+#: comparison are neighbours with the same number.
 SEEDS: dict[str, int] = {
     "arch2_4_combined": 8,
     "arch2_4_sync": 8,
@@ -50,9 +53,8 @@ def series() -> list[Run]:
     """All runs in the order in which they are made."""
     return [
         Run(architecture, seed)
-        for seed in range(max(SEEDS.values()))
-        for architecture, seeds in SEEDS.items()
-        if seed < seeds
+        for seeds, arms in groupby(SEEDS, key=SEEDS.__getitem__)
+        for seed, architecture in product(range(seeds), list(arms))
     ]
 
 

@@ -26,15 +26,18 @@ from architectures.run_folder import in_use
 SMALL = Settings("small_test", 3, "f32")
 
 
-def test_every_prefix_of_the_series_is_paired() -> None:
+def test_a_series_that_ends_early_has_pairs_and_whole_comparisons() -> None:
     runs = series()
     assert len(runs) == len(set(runs)) == 35
-    assert [run.architecture for run in runs[:7]] == list(SEEDS)
-    for end in range(len(runs)):
-        done = runs[:end]
-        combined = [run.seed for run in done if run.architecture == "arch2_4_combined"]
-        sync = [run.seed for run in done if run.architecture == "arch2_4_sync"]
-        assert len(combined) - len(sync) in (0, 1)
+    pairs = ("arch2_4_combined", "arch2_4_sync"), ("arch4", "arch4_current")
+    for left, right in pairs:
+        counts = [[run.architecture for run in runs[:end]].count for end in range(len(runs))]
+        assert all(count(left) - count(right) in (0, 1) for count in counts)
+    parts = runs[:16], runs[16:26], runs[26:]
+    assert [{run.architecture for run in part} for part in parts] == [
+        *map(set, pairs),
+        {"arch1", "arch3", "arch5"},
+    ]
 
 
 def made(folder: Path, arms: dict[str, int], monkeypatch: pytest.MonkeyPatch, **how: Any) -> dict[str, Any]:
