@@ -19,7 +19,7 @@ import pytest
 from architectures import quality, quality_jobs
 from architectures.errors import ArchitectureError, CheckpointError
 from architectures.prepared import open_prepared
-from architectures.quality import SEEDS, export, series
+from architectures.quality import export, series
 from architectures.quality_file import SUMMARY_NAME, Settings
 from architectures.run_folder import in_use
 
@@ -67,18 +67,20 @@ def test_a_series_records_and_goes_on(tmp_path: Path, monkeypatch: pytest.Monkey
     found = json.loads((tmp_path / "out" / SUMMARY_NAME).read_text())
     assert [(row["architecture"], row["seed"]) for row in found["runs"]] == [
         ("arch2_4_combined", 0),
+        ("arch2_4_combined", 1),
         ("arch4", 0),
     ]
     assert [row["diverged"] for row in found["runs"]] == [
         None,
+        None,
         "loss is nan at step 2; there was no checkpoint yet",
     ]
-    assert found["runs"][1]["test_log_perplexity"] is None
+    assert found["runs"][2]["test_log_perplexity"] is None
     assert 5 < found["runs"][0]["test_log_perplexity"] < 6.5
     # Now nothing would diverge: what has is not tried again.
     summary = made(tmp_path, arms, monkeypatch, jobs=2)
     assert [row["architecture"] for row in summary["runs"]] == [run.architecture for run in series()]
-    assert summary["runs"][:2] == found["runs"]
+    assert summary["runs"][:3] == found["runs"]
     # A model that diverged writes no text.
     assert [row["architecture"] for row in summary["samples"]] == ["arch2_4_combined", "arch1"]
     assert found["samples"] == []
@@ -185,21 +187,21 @@ def _exports(folder: Path, summary: dict[str, Any]) -> None:
     shutil.copytree(folder / "tokens", out / "data")
     assert export(out, folder / "all.json") == summary == json.loads((out / SUMMARY_NAME).read_text())
     assert json.loads((folder / "all.json").read_text()) == summary
-    last = out / "runs" / "arch2_4_combined-1"
-    (last / "result.json").rename(last / "result.json.away")
-    assert export(out, folder / "fewer.json")["runs"] == summary["runs"][:-1]
+    second = out / "runs" / "arch2_4_combined-1"
+    (second / "result.json").rename(second / "result.json.away")
+    assert export(out, folder / "fewer.json")["runs"] == [summary["runs"][0], *summary["runs"][2:]]
     lines = (folder / "all.json").read_text().splitlines()
     # One line per run: a run more is a line more.
     assert len((folder / "fewer.json").read_text().splitlines()) == len(lines) - 1
-    result = json.loads((last / "result.json.away").read_text())
-    (last / "result.json").write_text(json.dumps({**result, "test_log_perplexity": math.nan}))
-    diverged = export(out, folder / "nan.json")["runs"][-1]
+    result = json.loads((second / "result.json.away").read_text())
+    (second / "result.json").write_text(json.dumps({**result, "test_log_perplexity": math.nan}))
+    diverged = export(out, folder / "nan.json")["runs"][1]
     assert diverged["diverged"] == "test_log_perplexity is nan after step 3"
     assert diverged["test_perplexity"] is None
-    (last / "result.json").write_text("{}")
+    (second / "result.json").write_text("{}")
     with pytest.raises(CheckpointError, match="it lacks one of test_log_perplexity"):
         export(out, folder / "none.json")
-    run = last / "run.json"
+    run = second / "run.json"
     run.write_text(run.read_text().replace('"seed": 1', '"seed": 2'))
     with pytest.raises(CheckpointError, match="holds a run of another series: seed: 2, now 1"):
         export(out, folder / "none.json")
