@@ -14,6 +14,14 @@ if(CFLOW_WERROR)
     target_compile_options(cflow_flags INTERFACE -Werror)
 endif()
 
+if(CFLOW_FUZZ)
+    if(NOT CMAKE_C_COMPILER_ID MATCHES "Clang")
+        message(FATAL_ERROR "CFLOW_FUZZ=ON needs clang, which brings libFuzzer; the compiler is ${CMAKE_C_COMPILER}.")
+    endif()
+    # The coverage that the fuzzer is led by is that of the sources which read files and plan by them. float-cast-overflow:
+    # numbers of a file that become integers.
+    set(CFLOW_SANITIZE address,undefined,float-cast-overflow,fuzzer-no-link)
+endif()
 if(CFLOW_SANITIZE)
     if(NOT CFLOW_SANITIZE MATCHES "^[a-z-]+(,[a-z-]+)*$")
         message(FATAL_ERROR "CFLOW_SANITIZE='${CFLOW_SANITIZE}': expected names and commas, e.g. address,undefined.")
@@ -34,6 +42,7 @@ endif()
 # compile unless optimised less, and without the checks that AddressSanitizer makes redundant, or nearly so.
 set(optimisation -O3)
 set(scalar_optimisation -O2)
+set(scalar_flags -fno-tree-vectorize)
 set(vector_flags)
 if(CFLOW_SANITIZE)
     set(optimisation -O1)
@@ -45,10 +54,15 @@ if(CFLOW_SANITIZE)
         list(APPEND vector_flags --param=asan-instrumentation-with-call-threshold=0)
     endif()
 endif()
+# Kernels read mapped memory, about which AddressSanitizer knows nothing; under sanitizers they have tests of their own.
+if(CFLOW_FUZZ)
+    set(vector_flags -fno-sanitize=all)
+    list(APPEND scalar_flags ${vector_flags})
+endif()
 set_source_files_properties(${CFLOW_SOURCES} PROPERTIES COMPILE_OPTIONS "${optimisation}")
 # The scalar kernels are the readable reference that speed is compared with: no vectorisation there.
 set_source_files_properties(engine/src/kernels_scalar.c PROPERTIES COMPILE_OPTIONS
-    "${scalar_optimisation};-fno-tree-vectorize")
+    "${scalar_optimisation};${scalar_flags}")
 
 set(avx2_flags ${optimisation} ${vector_flags} -mavx2 -mfma -mf16c)
 set(avx512_flags ${avx2_flags} -mavx512f -mavx512bw -mavx512vl -mavx512dq)

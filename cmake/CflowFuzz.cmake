@@ -1,0 +1,12 @@
+# Fuzz targets: every fuzz/fuzz_*.c is one program with libFuzzer in it (docs/develop/fuzzing.md).
+file(GLOB fuzz_sources CONFIGURE_DEPENDS fuzz/fuzz_*.c)
+foreach(source IN LISTS fuzz_sources)
+    cmake_path(GET source STEM name)
+    add_executable(${name} ${source} fuzz/model_input.c fuzz/mutate.c)
+    target_include_directories(${name} PRIVATE engine/src)
+    target_link_libraries(${name} PRIVATE cflow_common_objects cflow_kernel_objects cflow_reader_objects)
+    target_compile_options(${name} PRIVATE -O1)
+    target_link_options(${name} PRIVATE -fsanitize=fuzzer)
+    list(APPEND fuzz_programs ${name})
+endforeach()
+add_custom_target(cflow_fuzz DEPENDS ${fuzz_programs})

@@ -1,0 +1,1 @@
+"""Fuzzing the readers of model files: `python -m tools.fuzz TARGET` (docs/develop/fuzzing.md)."""

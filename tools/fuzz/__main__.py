@@ -1,0 +1,103 @@
+"""Fuzz the readers of model files with libFuzzer under AddressSanitizer and UndefinedBehaviorSanitizer.
+
+Examples: `python -m tools.fuzz vflow --seconds 7200`, `python -m tools.fuzz all --seconds 60`. A run goes on
+where the last one in the same work folder ended. Exit code 1: something was found; 2: it cannot run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from pathlib import Path
+
+from tools.build_engine import ROOT, BuildError
+from tools.fuzz.coverage import measure_lines
+from tools.fuzz.merge import merge_corpus
+from tools.fuzz.run import Runner, read_summary, write_summary
+from tools.fuzz.seeds import write_seeds
+from tools.fuzz.targets import TARGETS, build_targets, find_clang
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    """The command line; exits with 2 when it is wrong."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tools.fuzz", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "target", choices=[*TARGETS, "all", "seeds"], help="seeds: write the inputs that fuzzing starts from"
+    )
+    parser.add_argument("--seconds", type=_count, default=60, help="of each target (60)")
+    parser.add_argument("--jobs", type=_count, default=1, help="processes side by side (1)")
+    parser.add_argument("--work", type=Path, default=ROOT / "build/fuzz", help="folder (build/fuzz)")
+    parser.add_argument(
+        "--compiler", help="a clang, by name or path; by default the first that has libFuzzer"
+    )
+    parser.add_argument("--merge", action="store_true", help="instead: take found inputs into fuzz/corpus")
+    parser.add_argument("--coverage", action="store_true", help="instead: lines that the inputs reach")
+    return parser.parse_args(arguments)
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= 10_000_000:
+        raise argparse.ArgumentTypeError(f"{text!r} must be a whole number, 1 to 10,000,000")
+    return int(text)
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)
+
+
+def _fuzz(runner: Runner, compiler: str, options: argparse.Namespace) -> tuple[bool, bool]:
+    """Whether the target passed, and whether somebody stopped it."""
+    summary = read_summary(runner.summary_path, runner.target.name)
+    summary.compiler = compiler
+    before, stopped = len(summary.crashes), False
+    if options.coverage:
+        summary.lines = measure_lines(runner, compiler, options.work / f"coverage-{Path(compiler).name}")
+        for name, counts in sorted(summary.lines.items()):
+            covered = f"{counts['covered']:.0f} of {counts['lines']:.0f}"
+            _say(f"{runner.target.name}: {name}: {covered} lines, {counts['percent']} %")
+        write_summary(runner.summary_path, summary)
+    elif options.merge:
+        added, left_out = merge_corpus(runner)
+        _say(f"{runner.target.name}: {len(added)} inputs taken over, {left_out} left out for want of room")
+    else:
+        stopped = runner.run(summary, options.seconds, options.jobs, _say)
+    for crash in summary.crashes[before:]:
+        _say(f"{runner.target.name}: {crash.cause}\n  input {crash.reduced or 'unknown'}")
+    return len(summary.crashes) == before, stopped
+
+
+def main(arguments: list[str]) -> int:
+    """Exit code 0, 1 (something was found) or 2."""
+    options = parse(arguments)
+    if options.target == "seeds":
+        _say(f"{len(write_seeds(ROOT / 'fuzz/corpus'))} inputs written to fuzz/corpus")
+        return 0
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    options.work = options.work.resolve()
+    outcomes = []
+    try:
+        compiler = options.compiler or find_clang()
+        build_dir = build_targets(options.work / f"build-{Path(compiler).name}", compiler)
+        for target in TARGETS.values() if options.target == "all" else [TARGETS[options.target]]:
+            runner = Runner(target, build_dir / target.program, options.work / target.name)
+            runner.prepare()
+            passed, stopped = _fuzz(runner, compiler, options)
+            outcomes.append(passed)
+            if stopped:
+                break
+    except (BuildError, ValueError, OSError) as error:
+        print(f"fuzz: {error}", file=sys.stderr)
+        return 2
+    failed = outcomes.count(False)
+    _say(f"{len(outcomes) - failed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -1,0 +1,216 @@
+"""Runs of one target, and the summary that they add up to.
+
+The work folder of a target holds `corpus` (inputs that reached something new), `crashes`, and `summary.json`.
+Work goes on in pieces of at most PIECE_S seconds, each of which starts from that corpus and ends in the
+summary: a run that is killed loses the counts of one piece, and no input.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import resource
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from harness.results import write_atomically
+from tools.fuzz.targets import DICTIONARY, MAX_INPUT_BYTES, Target
+
+PIECE_S = 300
+MINIMISE_S = 60
+MOST_CRASHES = 20
+"""After so many a run ends: one fault is found again and again."""
+
+_PROGRESS = re.compile(r"^#(\d+)\s.*cov: (\d+) ft: (\d+) corp: (\d+)/", re.MULTILINE)
+_EXECUTED = re.compile(r"^stat::number_of_executed_units: (\d+)", re.MULTILINE)
+_CAUSE = re.compile(r"^.*(?:broken: |ERROR: |runtime error: ).*$", re.MULTILINE)
+
+
+@dataclass
+class Crash:
+    """A finding: the input, the smallest that still shows it, and what the sanitizer or the target said."""
+
+    input: str
+    reduced: str
+    cause: str
+
+
+@dataclass
+class Summary:
+    """All runs of a target in one work folder. Times are of processes: `cpu_s` counts all jobs."""
+
+    target: str
+    compiler: str = ""
+    executions: int = 0
+    wall_s: float = 0.0
+    cpu_s: float = 0.0
+    executions_per_s: float = 0.0
+    edges: int = 0
+    features: int = 0
+    corpus_inputs: int = 0
+    pieces: int = 0
+    crashes: list[Crash] = field(default_factory=list)
+    lines: dict[str, dict[str, float]] = field(default_factory=dict)
+    """By source file: lines, covered, percent. Empty until asked for."""
+
+
+def read_summary(path: Path, target: str) -> Summary:
+    """The summary at `path`, or a new one when there is none. Raises ValueError when it is not one."""
+    if not path.exists():
+        return Summary(target)
+    try:
+        values = json.loads(path.read_text())
+        return Summary(**{**values, "crashes": [Crash(**crash) for crash in values["crashes"]]})
+    except (json.JSONDecodeError, KeyError, TypeError) as error:
+        raise ValueError(f"{path}: not a summary of this tool ({error}); remove it to start again") from error
+
+
+def write_summary(path: Path, summary: Summary) -> None:
+    """Writes it atomically."""
+    write_atomically(path, json.dumps(asdict(summary), indent=2) + "\n")
+
+
+@dataclass(frozen=True)
+class Runner:
+    """Runs `program` for `target` with its work folder."""
+
+    target: Target
+    program: Path
+    work: Path
+
+    @property
+    def corpus(self) -> Path:
+        """Inputs found so far."""
+        return self.work / "corpus"
+
+    @property
+    def crashes(self) -> Path:
+        """Inputs that ended the program."""
+        return self.work / "crashes"
+
+    @property
+    def summary_path(self) -> Path:
+        """What the runs add up to."""
+        return self.work / "summary.json"
+
+    def prepare(self) -> None:
+        """Makes the folders."""
+        self.corpus.mkdir(parents=True, exist_ok=True)
+        self.crashes.mkdir(exist_ok=True)
+
+    def run(self, summary: Summary, seconds: int, jobs: int, report: Callable[[str], None]) -> bool:
+        """Fuzzes for `seconds` of wall time with `jobs` processes; True when it was stopped before that.
+
+        After a finding the rest of the time is used, too. The summary is written after every piece.
+        """
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) >= 1 and len(summary.crashes) < MOST_CRASHES:
+            stopped = self._piece(summary, max(int(min(left, PIECE_S)), 1), jobs)
+            write_summary(self.summary_path, summary)
+            report(
+                f"{self.target.name}: {summary.executions:,} executions, {summary.executions_per_s:,.0f}/s, "
+                f"{summary.edges:,} edges, {summary.corpus_inputs:,} inputs, {len(summary.crashes)} crashes"
+            )
+            if stopped:
+                return True
+        return False
+
+    def _piece(self, summary: Summary, seconds: int, jobs: int) -> bool:
+        before, started = set(self.crashes.iterdir()), time.monotonic()
+        cpu_before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        arguments = [
+            str(self.corpus),
+            str(self.target.corpus),
+            f"-max_total_time={seconds}",
+            f"-max_len={MAX_INPUT_BYTES}",
+            "-len_control=0",
+            "-timeout=20",
+            "-rss_limit_mb=2048",
+            "-print_final_stats=1",
+            f"-dict={DICTIONARY}",
+            f"-artifact_prefix={self.crashes}/",
+        ]
+        logs = [self.work / f"job-{job}.log" for job in range(jobs)]
+        running = [self._start(arguments, log) for log in logs]
+        stopped = False
+        try:
+            for process in running:
+                process.wait()
+        except KeyboardInterrupt:
+            stopped = True
+            for process in running:
+                process.send_signal(signal.SIGINT)  # prints its counts and ends
+            for process in running:
+                process.wait()
+        cpu = resource.getrusage(resource.RUSAGE_CHILDREN)
+        texts = [log.read_text(errors="replace") for log in logs]
+        summary.pieces += 1
+        summary.wall_s = round(summary.wall_s + time.monotonic() - started, 1)
+        summary.cpu_s = round(
+            summary.cpu_s + cpu.ru_utime + cpu.ru_stime - cpu_before.ru_utime - cpu_before.ru_stime, 1
+        )
+        for text in texts:
+            _add_counts(summary, text)
+        summary.executions_per_s = round(summary.executions / max(summary.wall_s, 0.1), 1)
+        summary.corpus_inputs = len(list(self.corpus.iterdir()))
+        found = sorted(set(self.crashes.iterdir()) - before)
+        for path in found:
+            text = next((text for text in texts if path.name in text), "")
+            summary.crashes.append(Crash(str(path), str(self._reduce(path)), _cause(text)))
+        failed = [p.returncode for p in running if p.returncode not in (0, None)]
+        if failed and not found and not stopped:
+            cause = _cause("\n".join(texts)) or f"exit code {failed[0]}"
+            summary.crashes.append(Crash("", "", cause))
+        return stopped
+
+    def _start(self, arguments: list[str], log: Path) -> subprocess.Popen[bytes]:
+        environment = {
+            **os.environ,
+            "TMPDIR": str(self.work),
+            "ASAN_OPTIONS": "allocator_may_return_null=1",
+            "UBSAN_OPTIONS": "print_stacktrace=1",
+        }
+        with log.open("wb") as output:
+            return subprocess.Popen(
+                [str(self.program), *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                cwd=self.work,
+                process_group=0,
+            )
+
+    def _reduce(self, path: Path) -> Path:
+        """A smaller input that ends the same, beside it; or the input itself (none found, or it is slow)."""
+        reduced = path.with_name(f"reduced-{path.name}")
+        if not path.name.startswith("crash-"):
+            return path
+        arguments = [
+            "-minimize_crash=1",
+            f"-max_total_time={MINIMISE_S}",
+            f"-exact_artifact_path={reduced}",
+            str(path),
+        ]
+        self._start(arguments, self.work / "reduce.log").wait()
+        return reduced if reduced.exists() else path
+
+
+def _add_counts(summary: Summary, text: str) -> None:
+    executed = _EXECUTED.findall(text)
+    progress = _PROGRESS.findall(text)
+    if progress:
+        count, edges, features, _ = map(int, progress[-1])
+        summary.executions += int(executed[-1]) if executed else count
+        summary.edges = max(summary.edges, edges)
+        summary.features = max(summary.features, features)
+
+
+def _cause(text: str) -> str:
+    found = _CAUSE.search(text)
+    return found.group(0).strip() if found else ""
