@@ -8,8 +8,6 @@ manifest.json                          counts and hashes; written last: a folder
 from __future__ import annotations
 
 import json
-import os
-import shutil
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -25,6 +23,7 @@ from architectures.atomic import write_atomically
 from architectures.errors import DataError
 from architectures.stories import Part, part_of, read_stories
 from architectures.vocabulary import end_of_story, gpt2_bpe, train_bpe
+from engine.pending import PendingFolder
 
 MANIFEST_NAME = "manifest.json"
 TOKENIZER_NAME = "tokenizer.json"
@@ -61,29 +60,33 @@ def prepare(
     """
     if target.exists():
         raise DataError(f"{target} exists already")
-    work = target.parent / f".{target.name}.{os.getpid()}.tmp"
-    shutil.rmtree(work, ignore_errors=True)
     try:
-        work.mkdir(parents=True)
-        tokenizer = gpt2_bpe(gpt2) if gpt2 else train_bpe(_training(sources), vocab)
-        write_atomically(work / TOKENIZER_NAME, tokenizer.to_str().encode())
-        stories = _write_parts(sources, work, tokenizer, progress)
-        names = [TOKENIZER_NAME, *(f"{part}.bin" for part in Part)]
-        manifest = {
-            "format": FORMAT,
-            "version": VERSION,
-            "vocab": tokenizer.get_vocab_size(),
-            "eos": end_of_story(tokenizer),
-            "stories": stories,
-            "xxh64": {name: _hash(work / name) for name in names},
-        }
-        write_atomically(work / MANIFEST_NAME, (json.dumps(manifest, indent=2) + "\n").encode())
-        work.rename(target)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with PendingFolder(target, ()) as pending:
+            _write(sources, pending.temporary, vocab, gpt2, progress)
+            pending.commit()
     except OSError as error:
         raise DataError(f"{target} was not written: {error.strerror}") from error
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
     return open_prepared(target)
+
+
+def _write(
+    sources: Sequence[Path], work: Path, vocab: int, gpt2: Path | None, progress: Callable[[int], None] | None
+) -> None:
+    """Everything that a prepared folder holds, into `work`."""
+    tokenizer = gpt2_bpe(gpt2) if gpt2 else train_bpe(_training(sources), vocab)
+    write_atomically(work / TOKENIZER_NAME, tokenizer.to_str().encode())
+    stories = _write_parts(sources, work, tokenizer, progress)
+    names = [TOKENIZER_NAME, *(f"{part}.bin" for part in Part)]
+    manifest = {
+        "format": FORMAT,
+        "version": VERSION,
+        "vocab": tokenizer.get_vocab_size(),
+        "eos": end_of_story(tokenizer),
+        "stories": stories,
+        "xxh64": {name: _hash(work / name) for name in names},
+    }
+    write_atomically(work / MANIFEST_NAME, (json.dumps(manifest, indent=2) + "\n").encode())
 
 
 def open_prepared(folder: Path) -> Prepared:

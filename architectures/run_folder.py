@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -53,7 +54,7 @@ def claimed(
         except BlockingIOError:
             raise BusyError(f"another process trains in {out}") from None
         for left in out.glob(".*.tmp"):  # of a run that was killed: we hold the lock
-            left.unlink()
+            shutil.rmtree(left) if left.is_dir() else left.unlink()
         _claim(arguments, options, data)
         group.wait()
         yield _result(options)

@@ -14,7 +14,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from pathlib import Path
 
 from architectures.errors import DataError
 from architectures.stories import SEPARATOR
+from engine.held import temporary_folder
 
 ENVIRONMENT_VARIABLE = "CFLOW_DATA"
 GPT2_BPE = "gpt2-bpe"
@@ -177,10 +177,10 @@ def get(name: str) -> tuple[Path, bool]:
         pass
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=f".{name}.", dir=target.parent) as work:
-            fresh = Path(work) / name
+        with temporary_folder(target.parent, f".{name}.") as work:
+            fresh = work / name
             fresh.mkdir()
-            _unpack(needed, _download(needed, Path(work)), fresh)
+            _unpack(needed, _download(needed, work), fresh)
             shutil.rmtree(target, ignore_errors=True)
             fresh.rename(target)
     except OSError as error:

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import numpy as np
@@ -27,6 +26,7 @@ from claims.timing import digest, open_bench
 from claims.turns import Course, Turn, engine_arm, greedy_course
 from engine.enums import Option, Residency
 from engine.export_hf import HfExport, export_hf
+from engine.held import temporary_folder
 from engine.hf_forms import HfForm
 from engine.model import Model
 from engine.session import Session
@@ -89,10 +89,10 @@ def _opponents(
     found: list[_Opponent] = []
     reasons = []
     for form in FORMS:
-        with TemporaryDirectory(prefix=f"{LAYOUTS_PREFIX}vllm-{form}-", dir=cache) as folder:
+        with temporary_folder(cache, f"{LAYOUTS_PREFIX}vllm-{form}-") as folder:
             shown = written_line(f"{session.model.path.stem} as {form} for {VLLM}")
             try:
-                done = export_hf(session.model.path, Path(folder) / "model", form, progress=shown)
+                done = export_hf(session.model.path, folder / "model", form, progress=shown)
                 found.append(_opponent(stack, done, session, course, context))
             except BaselineError as error:
                 reasons.append(f"{form}: {error}")

@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Final
 
 import numpy as np
@@ -25,6 +24,7 @@ from claims.run import SEED
 from claims.timing import digest
 from claims.turns import Turn
 from engine.export_hf import export_hf
+from engine.held import temporary_folder
 from engine.hf_forms import HfForm
 from harness.counters import process_cpu_ns
 from harness.paired import Arm
@@ -48,9 +48,9 @@ class Weights:
 @contextmanager
 def exported(source: Path, form: HfForm, field: Field) -> Iterator[Weights]:
     """The weights of a dense .cflow in a form of vLLM's, gone at the end: large, and soon made anew."""
-    with TemporaryDirectory(prefix=f"{LAYOUTS_PREFIX}vllm-{form}-", dir=field.cache) as folder:
+    with temporary_folder(field.cache, f"{LAYOUTS_PREFIX}vllm-{form}-") as folder:
         shown = written_line(f"{source.stem} as {form} for vLLM")
-        done = export_hf(source, Path(folder) / "model", form, progress=shown)
+        done = export_hf(source, folder / "model", form, progress=shown)
         yield Weights(done.path, done.bytes_per_token)
 
 

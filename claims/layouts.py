@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Final
 
 import numpy as np
@@ -18,6 +17,7 @@ from claims.run import SEED
 from engine.arrangement import reader
 from engine.enums import Order, Param, PieceKind, Role
 from engine.geometry import Geometry
+from engine.held import temporary_folder
 from engine.model import Model, Tensor
 from engine.session import Piece, Session
 from engine.synth import synthesise
@@ -81,11 +81,11 @@ class Traced:
 def layouts(folder: Path, name: str, geometry: Geometry) -> Iterator[Layouts]:
     """Writes the files, each for itself, into a folder that is removed at the end. Raises FileError."""
     folder.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(prefix=LAYOUTS_PREFIX, dir=folder) as temporary:
+    with temporary_folder(folder, LAYOUTS_PREFIX) as temporary:
         files = {}
         for index, (layout, order) in enumerate(LAYOUTS.items()):
             suffix = "cflow" if order is Order.LAYER else "vflow"
-            files[layout] = Path(temporary) / f"{name}-{index}.{suffix}"
+            files[layout] = temporary / f"{name}-{index}.{suffix}"
             synthesise(files[layout], geometry, SEED, name=name, order=order)
         walks: dict[tuple[str, str], Walk] = {}
         traced = {}

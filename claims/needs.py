@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
@@ -13,6 +12,7 @@ from baselines.install import LLAMACPP, installed
 from engine.direct_io import direct_alignment
 from engine.enums import Isa, ReadPath
 from engine.errors import CflowError
+from engine.held import temporary_folder
 from engine.kernels import isa_default, isa_supported
 from engine.reads import MIB, Reads, consecutive, probe_reads
 from engine.smollm2 import gguf_path
@@ -25,11 +25,12 @@ def probed_reads(folder: Path) -> tuple[Reads, int | None]:
 
     A file is written there, read, and removed. Raises OSError, CflowError.
     """
-    with tempfile.NamedTemporaryFile(dir=folder, prefix=".cflow-probe-") as file:
-        file.write(bytes(MIB))
-        file.flush()
-        os.fsync(file.fileno())
-        path = Path(file.name)
+    with temporary_folder(folder, ".cflow-probe-") as made:
+        path = made / "probe"
+        with path.open("wb") as file:
+            file.write(bytes(MIB))
+            file.flush()
+            os.fsync(file.fileno())
         return probe_reads(path, consecutive(MIB, MIB)), direct_alignment(path)
 
 

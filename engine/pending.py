@@ -11,20 +11,30 @@ from types import TracebackType
 from typing import Self
 
 from engine.errors import FileError
+from engine.held import (
+    create_file,
+    create_folder,
+    hold_folder,
+    remove_left,
+    replaced_name,
+    temporary_name,
+)
 
 
 class PendingFile:
     """Creates a temporary file beside `path`; `commit()` fsyncs and renames it, anything else removes it.
 
+    What a killed process left of `path` is removed first.
     `file_bytes` is the size that the file will have. Raises FileError naming the path when the disk has
     less space for this user (f_bavail), or when a system call fails. `fd` is open for reading and writing.
     """
 
     def __init__(self, path: Path, file_bytes: int) -> None:
         self.path = path
-        self._temporary = path.parent / f".{path.name}.{os.getpid()}.tmp"
+        self._temporary = temporary_name(path)
         if path.is_dir():
             raise FileError(f"{path}: is a directory, not a file to write")
+        remove_left(path)
         try:
             state = os.statvfs(path.parent)
             available_bytes = state.f_bavail * state.f_frsize
@@ -32,7 +42,7 @@ class PendingFile:
                 raise FileError(
                     f"{path}: needs {file_bytes:,} bytes, the file system has {available_bytes:,} bytes free"
                 )
-            self.fd = os.open(self._temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+            self.fd = create_file(self._temporary)
         except OSError as error:
             raise FileError(f"{path}: cannot be written: {error.strerror}") from error
 
@@ -79,8 +89,8 @@ class PendingFile:
     def abandon(self) -> None:
         """Removes the temporary file. Does nothing after `commit()`."""
         if self.fd >= 0:
-            self._close()
             self._temporary.unlink(missing_ok=True)
+            self._close()
 
     def _close(self) -> None:
         fd, self.fd = self.fd, -1
@@ -90,14 +100,17 @@ class PendingFile:
 class PendingFolder:
     """Creates a temporary folder beside `path`; `commit()` gives it that name, anything else removes it.
 
-    A folder at `path` is replaced when it holds nothing but files named in `replaceable`. Raises FileError
-    naming the path: something else is there, or a system call failed.
+    A folder at `path` is replaced when it holds nothing but files named in `replaceable`. What a killed
+    process left of `path` is removed first. Raises FileError naming the path: something else is there, or a
+    system call failed.
     """
 
     def __init__(self, path: Path, replaceable: Sequence[str]) -> None:
         self.path = path
-        self.temporary = path.parent / f".{path.name}.{os.getpid()}.tmp"
-        self._old = path.parent / f".{path.name}.{os.getpid()}.old.tmp"
+        self.temporary = temporary_name(path)
+        self._old = replaced_name(path)
+        self._held: list[int] = []
+        remove_left(path)
         if path.is_symlink() or (path.exists() and not path.is_dir()):
             raise FileError(f"{path}: exists and is no folder")
         try:
@@ -107,7 +120,7 @@ class PendingFolder:
                 raise FileError(
                     f"{path}: is not replaced: it holds {foreign}, which is none of {', '.join(replaceable)}"
                 )
-            self.temporary.mkdir()
+            self._held.append(create_folder(self.temporary))
         except OSError as error:
             raise FileError(f"{path}: cannot be written: {error.strerror}") from error
 
@@ -121,12 +134,15 @@ class PendingFolder:
         traceback: TracebackType | None,
     ) -> None:
         shutil.rmtree(self.temporary, ignore_errors=True)
+        for descriptor in self._held:
+            os.close(descriptor)
 
     def commit(self) -> None:
         """Gives the folder its name. Raises FileError; the folder that was there is then still there."""
         try:
             replaced = self.path.exists()
             if replaced:
+                self._held.append(hold_folder(self.path))
                 self.path.rename(self._old)
             try:
                 self.temporary.rename(self.path)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from engine.arrangement import LAYER_MAJOR, Arrangement, by_kind, by_phase
 from engine.enums import Order
 from engine.errors import FileError
+from engine.held import temporary_folder
 from engine.hyperparameters import Hyperparameters
 from engine.layout import FileLayout, plan
 from engine.model import Model
@@ -24,8 +24,8 @@ def blank_session(layout: FileLayout, folder: Path, **options: OptionValue) -> I
     folder: where the file lies meanwhile. options: of the session, beside one thread and a context of one.
     """
     try:
-        with TemporaryDirectory(dir=folder) as temporary:
-            path = Path(temporary) / "schedule.cflow"
+        with temporary_folder(folder, ".schedule-") as temporary:
+            path = temporary / "schedule.cflow"
             with path.open("wb") as file:
                 file.write(layout.front([0] * len(layout.specs), [0] * len(layout.expert_regions)))
                 file.truncate(layout.file_bytes)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import jsonschema_rs
 
+from engine.held import create_file, remove_left, temporary_name
 from harness.borrowed import lend, refuse_other_rounds
 from harness.errors import RegistryError, ResultsError
 from harness.evidence import Evidence
@@ -64,15 +65,16 @@ def schema() -> dict[str, Any]:
 
 def write_atomically(path: Path, content: str | bytes) -> None:
     """Writes to a temporary name in the same folder, fsyncs, renames, fsyncs the folder. Nothing half-written
-    stays. Text is written as UTF-8.
+    stays; what a process left that was killed meanwhile goes first. Text is written as UTF-8.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    remove_left(path)
+    temporary = temporary_name(path)
     try:
-        with temporary.open("wb") as file:
+        with open(create_file(temporary), "wb") as file:
             file.write(content.encode("utf-8") if isinstance(content, str) else content)
             file.flush()
             os.fsync(file.fileno())
-        temporary.replace(path)
+            temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
