@@ -56,6 +56,7 @@ set(CFLOW_SOURCES
     engine/src/stream.c
     engine/src/tiles.c
     engine/src/topology.c
+    engine/src/utf8.c
     engine/src/vector.c
     engine/src/verify.c
     engine/src/walk.c

@@ -23,6 +23,7 @@ from engine.errors import ArgumentError
 from engine.format import CflowWriter
 from engine.hyperparameters import Hyperparameters
 from engine.kernels import pack_tiles
+from engine.layout import fitting_name
 from engine.stages import arrangement_of
 from engine.tensors import TensorSpec, model_specs
 from engine.tiles import TileShape, dequantise, quantise, type_named
@@ -115,7 +116,7 @@ def convert_checkpoint(
         checkpoint.check_tensors(tensor_shapes(hparams))
         errors = _Errors()
         arrangement = arrangement_of(order, hparams, specs, target.parent)
-        name = config.name.encode()[:63].decode(errors="ignore")
+        name = fitting_name(config.name)
         with CflowWriter(target, hparams, specs, checkpoint.tokenizer_json, name, arrangement) as writer:
             total, done = sum(writer.layout.lengths), 0
             for spec, length in zip(writer.specs, writer.layout.lengths, strict=True):

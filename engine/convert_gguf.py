@@ -25,6 +25,7 @@ from engine.gguf_names import NAMES, ROTATED_PARTS, GgufArchitecture, half_split
 from engine.gguf_source import GgufSource
 from engine.hyperparameters import Hyperparameters
 from engine.kernels import pack_tiles
+from engine.layout import fitting_name
 from engine.stages import arrangement_of
 from engine.tensors import TensorSpec, model_specs, tensor_spec
 from engine.tiles import Bytes, TileShape, dequantise, quantise
@@ -74,7 +75,7 @@ def convert(
         hparams,
         specs,
         tokenizer.to_json() if tokenizer else None,
-        _shortened(name),
+        fitting_name(name),
         arrangement_of(order, hparams, specs, target_path.parent),
     ) as writer:
         total = sum(writer.layout.lengths)
@@ -218,8 +219,3 @@ def _tokenizer(source: GgufSource, hparams: Hyperparameters) -> tuple[Tokenizer 
         return from_gguf(vocabulary), ""
     except UnsupportedError as error:
         return None, str(error)
-
-
-def _shortened(name: str) -> str:
-    """At most 63 UTF-8 bytes of a model name, cut at a character."""
-    return name.replace("\0", "").encode()[:63].decode(errors="ignore")

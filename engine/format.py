@@ -7,6 +7,7 @@ library reads what it writes. `read_file` is independent of the C reader: for th
 from __future__ import annotations
 
 import struct
+import unicodedata
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,7 +29,9 @@ from engine.layout import (
     HEADER,
     HEADER_BYTES,
     MAGIC,
+    MAX_TOKENIZER_BYTES,
     NAME_OFFSET,
+    PAGE_BYTES,
     PARAMS_OFFSET,
     TENSOR_ENTRY,
     FileLayout,
@@ -259,23 +262,41 @@ def read_file(path: Path) -> CflowFile:
     _expect(path, "expert_entry_count", expert_count, hparams.blocks * hparams.experts)
     if not 1 <= tensor_count <= MAX_TENSORS:
         raise FormatError(f"{path}: tensor_count is {tensor_count}, must be 1..{MAX_TENSORS}")
-    table = _region(path, data, "tensor table", table_offset, tensor_count * TENSOR_ENTRY.size)
-    experts = _region(path, data, "expert offset table", expert_offset, expert_count * EXPERT_ENTRY.size)
-    tokenizer = _region(path, data, "tokenizer", tokenizer_offset, tokenizer_bytes)
+    if tokenizer_bytes > MAX_TOKENIZER_BYTES:
+        raise FormatError(
+            f"{path}: tokenizer_bytes is {tokenizer_bytes}, must be at most {MAX_TOKENIZER_BYTES}"
+        )
+    params_end = PARAMS_OFFSET + 4 * len(Param)
+    if any(header[HEADER.size : PARAMS_OFFSET]) or any(header[params_end:NAME_OFFSET]):
+        raise FormatError(f"{path}: the header has something in a reserved place, must be zeros")
+    if data_offset % PAGE_BYTES or data_offset > len(data):
+        raise FormatError(
+            f"{path}: data_offset is {data_offset}, must be a multiple of {PAGE_BYTES} up to {len(data)}"
+        )
+    front = {
+        "tensor table": (table_offset, tensor_count * TENSOR_ENTRY.size),
+        "expert offset table": (expert_offset, expert_count * EXPERT_ENTRY.size),
+        "tokenizer": (tokenizer_offset, tokenizer_bytes),
+    }
+    _check_front(path, front, data_offset)
+    table, experts, tokenizer = (data[offset : offset + length] for offset, length in front.values())
     _check_hash(path, "tables", np.concatenate([table, experts]), tables_hash)
     if tokenizer_bytes:
         _check_hash(path, "tokenizer", tokenizer, tokenizer_hash)
     entries = tuple(_read_entry(path, raw) for raw in TENSOR_ENTRY.iter_unpack(table.tobytes()))
+    for *_, reserved in EXPERT_ENTRY.iter_unpack(experts.tobytes()):
+        _expect(path, "reserved field of an expert", reserved, 0)
     regions = tuple(raw[:3] for raw in EXPERT_ENTRY.iter_unpack(experts.tobytes()))
     _check_regions(path, hparams, entries, data_offset, len(data))
+    _check_experts(path, entries, regions, hparams.experts)
     return CflowFile(
         path=path,
-        name=header[NAME_OFFSET:HASH_OFFSET].split(b"\0")[0].decode(),
+        name=_read_name(path, header[NAME_OFFSET:HASH_OFFSET]),
         hparams=hparams,
         order=Order(order),
         tensors=entries,
         experts=regions,
-        tokenizer_json=tokenizer.tobytes().decode() if tokenizer_bytes else None,
+        tokenizer_json=_read_text(path, "tokenizer", tokenizer.tobytes()) if tokenizer_bytes else None,
         bytes_=data,
     )
 
@@ -335,11 +356,32 @@ class _FiniteChecker:
         )
 
 
+def _read_text(path: Path, what: str, data: bytes) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise FormatError(f"{path}: {what} is not UTF-8 at its byte {error.start}") from error
+
+
+def _read_name(path: Path, padded: bytes) -> str:
+    name, _, padding = padded.partition(b"\0")
+    if len(name) == len(padded) or any(padding):
+        raise FormatError(f"{path}: the model's name is not terminated, or not padded with zeros")
+    text = _read_text(path, "the model's name", name)
+    if any(unicodedata.category(letter) == "Cc" for letter in text):
+        raise FormatError(f"{path}: the model's name {text!r} has a control character")
+    return text
+
+
 def _read_entry(path: Path, raw: tuple[Any, ...]) -> TensorEntry:
-    role, block, expert, kind, parts, _, r0, r1, r2, columns, offset, length, digest, padded_name = raw
-    name = padded_name.split(b"\0")[0].decode("ascii", "replace")
+    role, block, expert, kind, parts, reserved, r0, r1, r2, columns, offset, length, digest, padded_name = raw
+    raw_name, _, padding = padded_name.partition(b"\0")
+    name = raw_name.decode("ascii", "replace")
+    if any(padding):
+        raise FormatError(f"{path}: the name of tensor {name!r} is not padded with zeros")
     if role >= len(Role) or kind >= len(Type) or not 1 <= parts <= 3:
         raise FormatError(f"{path}: tensor {name!r} has role {role}, type {kind} and {parts} parts")
+    _expect(path, f"reserved field of tensor {name!r}", reserved, 0)
     spec = TensorSpec(
         Role(role),
         None if block == NONE_U32 else block,
@@ -371,12 +413,33 @@ def _check_regions(
         end = entry.offset + entry.length
 
 
-def _region(path: Path, data: Bytes, what: str, offset: int, length: int) -> Bytes:
-    if length and not HEADER_BYTES <= offset <= len(data) - length:
-        raise FormatError(
-            f"{path}: {what} at {offset} with {length} bytes ends past the {len(data)} of the file"
-        )
-    return data[offset : offset + length]
+def _check_front(path: Path, regions: dict[str, tuple[int, int]], data_offset: int) -> None:
+    """Tables and tokenizer lie side by side between header and data."""
+    end = HEADER_BYTES
+    for what, (offset, length) in sorted(regions.items(), key=lambda item: item[1]):
+        if length and not end <= offset <= data_offset - length:
+            raise FormatError(
+                f"{path}: {what} lies at {offset} with {length} bytes, must lie in {end}..{data_offset}"
+            )
+        end = max(end, offset + length) if length else end
+
+
+def _check_experts(
+    path: Path, entries: tuple[TensorEntry, ...], regions: tuple[tuple[int, int, int], ...], experts: int
+) -> None:
+    """Each entry of the expert offset table is where the two tensors of that expert are."""
+    places = {entry.spec.key: entry for entry in entries}
+    for index, (offset, length, _) in enumerate(regions):
+        block, expert = divmod(index, experts)
+        gate_up = places[Role.EXPERT_GATE_UP, block, expert]
+        down = places[Role.EXPERT_DOWN, block, expert]
+        _expect(path, f"offset of expert {expert} of block {block}", offset, gate_up.offset)
+        _expect(path, f"length of expert {expert} of block {block}", length, gate_up.length + down.length)
+        _expect(path, f"offset of tensor {down.spec.name}", down.offset, offset + gate_up.length)
+        if offset % PAGE_BYTES:
+            raise FormatError(
+                f"{path}: expert {expert} of block {block} lies at {offset}, must be aligned to {PAGE_BYTES}"
+            )
 
 
 def _expect(path: Path, what: str, found: object, wanted: object) -> None:

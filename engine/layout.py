@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -20,6 +21,7 @@ FORMAT_VERSION = 1
 HEADER_BYTES = 512
 PAGE_BYTES = 4096
 NAME_BYTES = 64
+MAX_TOKENIZER_BYTES = 1 << 28
 
 HEADER = struct.Struct("<8sIIQQIIQIIQQQQQI")
 PARAMS_OFFSET = 128
@@ -27,6 +29,12 @@ NAME_OFFSET = 440
 HASH_OFFSET = 504
 TENSOR_ENTRY = struct.Struct("<IIIIIIQQQQQQQ48s")
 EXPERT_ENTRY = struct.Struct("<QQQQ")
+
+
+def fitting_name(text: str) -> str:
+    """What of a text fits as a model's name: no control characters, cut at a character."""
+    kept = "".join(letter for letter in text if unicodedata.category(letter) != "Cc")
+    return kept.encode(errors="ignore")[: NAME_BYTES - 1].decode(errors="ignore")
 
 
 @dataclass(frozen=True)
@@ -125,10 +133,20 @@ def plan(
     Raises ArgumentError naming the tensor that is missing, twice, unexpected, or of the wrong shape or type,
     and for a model name that is too long.
     """
-    if len(name.encode()) >= NAME_BYTES or "\0" in name:
-        raise ArgumentError(f"name {name!r} must have at most {NAME_BYTES - 1} UTF-8 bytes and no NUL")
+    try:
+        name_bytes = len(name.encode())
+    except UnicodeEncodeError as error:
+        raise ArgumentError(f"name {name!r} has a character that no UTF-8 stands for") from error
+    if name_bytes >= NAME_BYTES or any(unicodedata.category(letter) == "Cc" for letter in name):
+        raise ArgumentError(
+            f"name {name!r} must have at most {NAME_BYTES - 1} UTF-8 bytes and no control character"
+        )
     ordered = arrangement.arranged(checked_specs(hparams, specs))
     tokenizer = (tokenizer_json or "").encode()
+    if len(tokenizer) > MAX_TOKENIZER_BYTES:
+        raise ArgumentError(
+            f"the tokenizer has {len(tokenizer)} bytes, must have at most {MAX_TOKENIZER_BYTES}"
+        )
     expert_count = hparams.blocks * hparams.experts
     end = HEADER_BYTES + len(ordered) * TENSOR_ENTRY.size
     expert_offset = align_up(end, DATA_ALIGN_BYTES) if expert_count else 0

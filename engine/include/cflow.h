@@ -29,14 +29,14 @@
  *      48    4 u32   expert_entry_count = blocks * experts
  *      52    4 u32   expert_entry_bytes = 32
  *      56    8 u64   tokenizer_offset, 0 when there is none
- *      64    8 u64   tokenizer_bytes (a UTF-8 tokenizer.json of the Hugging Face tokenizers library)
+ *      64    8 u64   tokenizer_bytes (0 .. 2^28; a UTF-8 tokenizer.json of the Hugging Face tokenizers library)
  *      72    8 u64   tokenizer_hash
  *      80    8 u64   tables_hash: XXH64 of the tensor table followed by the expert offset table
  *      88    8 u64   data_offset: first byte of tensor data (4,096-byte aligned)
- *      96    4 u32   order of the data (cflow_order): 0 in a .cflow file, 1 or 2 in a .vflow file
+ *      96    4 u32   order of the data (cflow_order): 0 in a .cflow file, 1 or 2 in a .vflow file; zeros up to byte 128
  *     128  4*n u32   parameters, one per cflow_param in its order, n = CFLOW_PARAM_COUNT (floats as IEEE-754 bits);
  *                    unused up to byte 440 is zero
- *     440   64 char  model name, UTF-8, NUL-padded, at least one NUL
+ *     440   64 char  model name, UTF-8 without control characters, NUL-padded, at least one NUL
  *     504    8 u64   header_hash: XXH64 of bytes 0..503
  *   All hashes are XXH64 with seed 0.
  *   Tensor table entry, 128 bytes:
@@ -53,7 +53,7 @@
  *      56    8 u64   offset of the data (64-byte aligned)
  *      64    8 u64   length of the data in bytes, padding included; must equal the size that the shape gives
  *      72    8 u64   XXH64 of the data
- *      80   48 char  name, ASCII, NUL-padded, at least one NUL ("blk.0.attn_qkv", "blk.3.exp.7.gate_up", ...)
+ *      80   48 char  name, printable ASCII, not empty, NUL-padded, at least one NUL ("blk.0.attn_qkv", "blk.3.exp.7.gate_up", ...)
  *   Expert offset table entry, 32 bytes, in order block * experts + expert: u64 offset (4,096-byte aligned),
  *     u64 length (both matrices of the expert and alignment between), u64 XXH64 of those bytes, u64 reserved = 0.
  *     The expert's gate_up tensor lies at its offset; the down tensor follows at the next 64-byte boundary.
@@ -179,7 +179,7 @@ typedef enum cflow_param {
     CFLOW_PARAM_RMS_EPS_BITS = 20,
     CFLOW_PARAM_ROPE_BASE_BITS = 21, /* pairs (i, i + head_dim / 2) are rotated by position * base^(-2i / head_dim) */
     CFLOW_PARAM_TIED_HEAD = 22,      /* 1 = the embedding is the head */
-    CFLOW_PARAM_BOS = 23,            /* token ids; 0xffffffff = none */
+    CFLOW_PARAM_BOS = 23,            /* token ids, less than vocab; 0xffffffff = none */
     CFLOW_PARAM_EOS = 24,
     CFLOW_PARAM_COUNT = 25
 } cflow_param;

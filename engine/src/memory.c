@@ -20,6 +20,12 @@ size_t cf_page_bytes(void)
     return bytes > 0 ? (size_t)bytes : 4096;
 }
 
+uint64_t cf_memory_physical_bytes(void)
+{
+    const long pages = sysconf(_SC_PHYS_PAGES);
+    return pages > 0 ? (uint64_t)pages * cf_page_bytes() : UINT64_MAX;
+}
+
 size_t cf_memory_whole_pages(size_t bytes, int *huge_out)
 {
     /* A huge page that is mostly empty costs more to clear than it saves in address translation. */

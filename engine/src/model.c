@@ -3,6 +3,7 @@
 
 #include "error.h"
 #include "hash.h"
+#include "utf8.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -18,10 +19,13 @@ enum {
     TENSOR_ENTRY_BYTES = 128,
     EXPERT_ENTRY_BYTES = 32,
     ORDER_OFFSET = 96,
+    ORDER_END = 100,
     PARAM_OFFSET = 128,
+    PARAM_END = PARAM_OFFSET + 4 * CFLOW_PARAM_COUNT,
     NAME_OFFSET = 440,
     HEADER_HASH_OFFSET = 504,
     MAX_TENSORS = 1 << 20,
+    MAX_TOKENIZER_BYTES = 1 << 28,
     ALIGN_TENSOR = 64,
     ALIGN_EXPERT = 4096,
 };
@@ -51,6 +55,18 @@ static float get_f32_bits(uint32_t bits)
     float value;
     memcpy(&value, &bits, sizeof value);
     return value;
+}
+
+/* What is reserved, or behind the end of a name, is zero: a later version may put something there. */
+static int is_zero(const void *data, size_t bytes)
+{
+    const uint8_t *at = data;
+    for (size_t i = 0; i < bytes; i++) {
+        if (at[i] != 0) {
+            return 0;
+        }
+    }
+    return 1;
 }
 
 /* ---- parameters ------------------------------------------------------------------------------------------- */
@@ -134,6 +150,12 @@ static int check_params(cflow_model *model)
          p[CFLOW_PARAM_ROUTE] != CFLOW_ROUTE_CURRENT)) {
         return cf_fail(CFLOW_ERR_FORMAT, "%s: delays and pre-dense routing need architecture 0, the header has %u",
                        model->path, p[CFLOW_PARAM_ARCHITECTURE]);
+    }
+    for (int i = CFLOW_PARAM_BOS; i <= CFLOW_PARAM_EOS; i++) {
+        if (p[i] != CF_NONE && p[i] >= p[CFLOW_PARAM_VOCAB]) {
+            return cf_fail(CFLOW_ERR_FORMAT, "%s: header field %s is %u; allowed: 0 to %u, or %u for none", model->path,
+                           PARAM_RULES[i].name, p[i], p[CFLOW_PARAM_VOCAB] - 1, CF_NONE);
+        }
     }
     model->rms_eps = get_f32_bits(p[CFLOW_PARAM_RMS_EPS_BITS]);
     model->rope_base = get_f32_bits(p[CFLOW_PARAM_ROPE_BASE_BITS]);
@@ -266,6 +288,9 @@ static int stored_bytes(const cflow_model *model, const cf_tensor *tensor, uint6
 
 static int region_inside(uint64_t offset, uint64_t bytes, uint64_t low, uint64_t high)
 {
+#ifdef CFLOW_MUTANT_UNCHECKED_REGIONS
+    high = UINT64_MAX;
+#endif
     return offset >= low && offset <= high && bytes <= high - offset;
 }
 
@@ -289,11 +314,20 @@ static int parse_tensor(cflow_model *model, const uint8_t *entry, uint32_t index
     if (tensor->name[sizeof tensor->name - 1] != '\0') {
         return cf_fail(CFLOW_ERR_FORMAT, "%s: tensor %u: its name is not terminated", model->path, index);
     }
+    const size_t name_bytes = strlen(tensor->name);
+    if (name_bytes == 0 || !is_zero(tensor->name + name_bytes, sizeof tensor->name - name_bytes)) {
+        return cf_fail(CFLOW_ERR_FORMAT, "%s: tensor %u: its name is empty, or not padded with zeros", model->path,
+                       index);
+    }
     for (const char *c = tensor->name; *c != '\0'; c++) {
         if (*c < 0x21 || *c > 0x7e) {
             return cf_fail(CFLOW_ERR_FORMAT, "%s: tensor %u: its name has a character outside printable ASCII",
                            model->path, index);
         }
+    }
+    if (!is_zero(entry + 20, 4)) {
+        return cf_fail(CFLOW_ERR_FORMAT, "%s: tensor %s: reserved field is %u; allowed: 0", model->path, tensor->name,
+                       get_u32(entry + 20));
     }
     if (tensor->role >= CFLOW_ROLE_COUNT) {
         return cf_fail(CFLOW_ERR_FORMAT, "%s: tensor %s: role %u is unknown; allowed: 0 to %d", model->path,
@@ -412,6 +446,10 @@ static int parse_experts(cflow_model *model, const uint8_t *table)
         blob->offset = get_u64(table);
         blob->bytes = get_u64(table + 8);
         blob->hash = get_u64(table + 16);
+        if (!is_zero(table + 24, 8)) {
+            return cf_fail(CFLOW_ERR_FORMAT, "%s: expert table entry %u: reserved field is %llu; allowed: 0",
+                           model->path, i, (unsigned long long)get_u64(table + 24));
+        }
         const cf_tensor *gate_up = model->bank[(size_t)i * 2];
         const cf_tensor *down = model->bank[(size_t)i * 2 + 1];
         /* The schedule is made before the router chooses: the experts of a block must be read alike. */
@@ -473,6 +511,32 @@ static int check_overlaps(cflow_model *model, const region *tables, size_t table
 
 /* ---- opening ---------------------------------------------------------------------------------------------- */
 
+/* The name is shown on terminals and in pages. */
+static int check_name(const cflow_model *model)
+{
+    if (model->name[sizeof model->name - 1] != '\0') {
+        return cf_fail(CFLOW_ERR_FORMAT, "%s: header field model name is not terminated", model->path);
+    }
+    const uint8_t *name = (const uint8_t *)model->name;
+    const size_t bytes = strlen(model->name);
+    if (!is_zero(name + bytes, sizeof model->name - bytes)) {
+        return cf_fail(CFLOW_ERR_FORMAT, "%s: header field model name is not padded with zeros", model->path);
+    }
+    const size_t valid = cf_utf8_valid(name, bytes);
+    if (valid < bytes) {
+        return cf_fail(CFLOW_ERR_FORMAT, "%s: header field model name is not UTF-8 at its byte %zu", model->path,
+                       valid);
+    }
+    for (size_t i = 0; i < bytes; i++) {
+        /* U+0000 to U+001F, U+007F, and in two bytes U+0080 to U+009F. */
+        if (name[i] < 0x20 || name[i] == 0x7f || (name[i] == 0xc2 && name[i + 1] < 0xa0)) {
+            return cf_fail(CFLOW_ERR_FORMAT, "%s: header field model name has a control character at its byte %zu",
+                           model->path, i);
+        }
+    }
+    return CFLOW_OK;
+}
+
 static int parse(cflow_model *model)
 {
     const uint8_t *header = model->map;
@@ -503,11 +567,16 @@ static int parse(cflow_model *model)
     for (int i = 0; i < CFLOW_PARAM_COUNT; i++) {
         model->param[i] = get_u32(header + PARAM_OFFSET + 4 * i);
     }
-    memcpy(model->name, header + NAME_OFFSET, sizeof model->name);
-    if (model->name[sizeof model->name - 1] != '\0') {
-        return cf_fail(CFLOW_ERR_FORMAT, "%s: header field model name is not terminated", model->path);
+    if (!is_zero(header + ORDER_END, PARAM_OFFSET - ORDER_END) ||
+        !is_zero(header + PARAM_END, NAME_OFFSET - PARAM_END)) {
+        return cf_fail(CFLOW_ERR_FORMAT, "%s: the header has something in bytes %d to %d or %d to %d; allowed: zeros",
+                       model->path, ORDER_END, PARAM_OFFSET - 1, PARAM_END, NAME_OFFSET - 1);
     }
-    int status = check_params(model);
+    memcpy(model->name, header + NAME_OFFSET, sizeof model->name);
+    int status = check_name(model);
+    if (status == CFLOW_OK) {
+        status = check_params(model);
+    }
     if (status != CFLOW_OK) {
         return status;
     }
@@ -529,6 +598,10 @@ static int parse(cflow_model *model)
     if (expert_count != bank || (bank > 0 && get_u32(header + 52) != EXPERT_ENTRY_BYTES)) {
         return cf_fail(CFLOW_ERR_FORMAT, "%s: header field expert_entry_count is %u; blocks * experts is %llu",
                        model->path, expert_count, (unsigned long long)bank);
+    }
+    if (model->tokenizer_bytes > MAX_TOKENIZER_BYTES) {
+        return cf_fail(CFLOW_ERR_FORMAT, "%s: header field tokenizer_bytes is %llu; allowed: 0 to %d", model->path,
+                       (unsigned long long)model->tokenizer_bytes, MAX_TOKENIZER_BYTES);
     }
     const uint64_t table_bytes = (uint64_t)model->tensor_count * TENSOR_ENTRY_BYTES;
     const uint64_t expert_bytes = bank * EXPERT_ENTRY_BYTES;
@@ -593,7 +666,8 @@ static int parse(cflow_model *model)
 
 static int map_file(cflow_model *model)
 {
-    model->fd = open(model->path, O_RDONLY | O_CLOEXEC);
+    /* O_NONBLOCK: a pipe would wait for its other end. */
+    model->fd = open(model->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (model->fd < 0) {
         return cf_fail(CFLOW_ERR_IO, "%s: cannot open: %s", model->path, strerror(errno));
     }
@@ -603,6 +677,9 @@ static int map_file(cflow_model *model)
     }
     if (!S_ISREG(info.st_mode)) {
         return cf_fail(CFLOW_ERR_IO, "%s: not a regular file", model->path);
+    }
+    if (fcntl(model->fd, F_SETFL, 0) != 0) {
+        return cf_fail(CFLOW_ERR_IO, "%s: fcntl: %s", model->path, strerror(errno));
     }
     if (info.st_size < HEADER_BYTES) {
         return cf_fail(CFLOW_ERR_FORMAT, "%s: %lld bytes, too short for a .cflow file", model->path,
@@ -768,6 +845,11 @@ int cflow_model_tokenizer(const cflow_model *model, const char **json_out, uint6
     const uint8_t *json = model->map + model->tokenizer_offset;
     if (cf_xxh64_of(json, (size_t)model->tokenizer_bytes) != model->tokenizer_hash) {
         return cf_fail(CFLOW_ERR_CHECKSUM, "%s: the tokenizer does not match its hash", model->path);
+    }
+    const uint64_t valid = cf_utf8_valid(json, model->tokenizer_bytes);
+    if (valid < model->tokenizer_bytes) {
+        return cf_fail(CFLOW_ERR_FORMAT, "%s: the tokenizer is not UTF-8 at its byte %llu", model->path,
+                       (unsigned long long)valid);
     }
     *json_out = (const char *)json;
     *bytes_out = model->tokenizer_bytes;

@@ -242,7 +242,7 @@ static uint64_t emulate(cf_reader *reader, uint64_t now, uint64_t bytes)
         return 0;
     }
     const uint64_t begin = now > reader->server_free_ns ? now : reader->server_free_ns;
-    reader->server_free_ns = begin + (uint64_t)((double)bytes * 1e9 / (double)reader->options.bytes_per_s);
+    reader->server_free_ns = cf_emulated_end_ns(begin, bytes, reader->options.bytes_per_s);
     return reader->server_free_ns;
 }
 

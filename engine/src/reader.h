@@ -78,4 +78,15 @@ typedef struct cf_reader_totals {
 } cf_reader_totals;
 void cf_reader_totals_get(const cf_reader *reader, cf_reader_totals *totals_out);
 
+/*
+ * When an emulated device that begins at `begin_ns` has read `bytes`. At a byte per second a large file takes longer than
+ * 64 bits of nanoseconds: then, and from then on, at no time that comes.
+ */
+static inline uint64_t cf_emulated_end_ns(uint64_t begin_ns, uint64_t bytes, uint64_t bytes_per_s)
+{
+    const uint64_t never_ns = UINT64_MAX / 4;
+    const double takes_ns = (double)bytes * 1e9 / (double)bytes_per_s;
+    return begin_ns >= never_ns || takes_ns >= (double)(never_ns - begin_ns) ? never_ns : begin_ns + (uint64_t)takes_ns;
+}
+
 #endif

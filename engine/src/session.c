@@ -172,6 +172,16 @@ static int make_memory(cflow_session *session)
         return cf_fail(CFLOW_ERR_MEMORY, "the KV cache of %u positions overflows the address space", session->context);
     }
     session->kv_half_bytes = cf_pad64(kv_bytes);
+    /* The kernel would grant it and end some process later; a file may ask for any context. */
+    const uint64_t others = session->plan->shared_bytes + (uint64_t)worker_bytes * threads;
+    const uint64_t all = 2 * session->kv_half_bytes + others, most = cf_memory_physical_bytes();
+    if (all > most) {
+        return cf_fail(CFLOW_ERR_MEMORY,
+                       "a session of %u positions needs %llu bytes, of them %llu for keys and values; this machine has "
+                       "%llu: option context takes fewer positions",
+                       session->context, (unsigned long long)all, (unsigned long long)(2 * session->kv_half_bytes),
+                       (unsigned long long)most);
+    }
     int status = cf_memory_map(&session->kv, 2 * session->kv_half_bytes, 1, "KV cache");
     if (status == CFLOW_OK) {
         status = cf_memory_map(&session->private_arenas, worker_bytes * threads, huge, "working memory of the threads");

@@ -71,6 +71,9 @@ static int check_matrix(const cflow_model *model, const cf_tensor *tensor, const
     cf_tiles tiles;
     int status = cf_tiles_describe((int)tensor->type, (int)tensor->parts, tensor->rows, tensor->columns,
                                    model->param[CFLOW_PARAM_TILE_ROWS], model->param[CFLOW_PARAM_TILE_COLS], &tiles);
+    if (status != CFLOW_OK) {
+        return status;
+    }
     uint64_t stripes = 0;
     for (uint32_t part = 0; part < tensor->parts; part++) {
         const uint64_t n = (tensor->rows[part] + tiles.tile_rows - 1) / tiles.tile_rows;

@@ -127,6 +127,17 @@ static void test_rate(int kind)
     free(buffers[1]);
 }
 
+/* At a byte per second a large file takes longer than a clock of 64 bits counts. */
+static void test_slowest_rate(void)
+{
+    const uint64_t day_ns = UINT64_C(86400000000000);
+    CHECK(cf_emulated_end_ns(day_ns, 1000, 1) == day_ns + UINT64_C(1000000000000));
+    CHECK(cf_emulated_end_ns(day_ns, UINT64_C(1) << 40, 1) == UINT64_MAX / 4);
+    CHECK(cf_emulated_end_ns(day_ns, UINT64_MAX, 1) == UINT64_MAX / 4);
+    CHECK(cf_emulated_end_ns(UINT64_MAX / 4, 4096, 1) == UINT64_MAX / 4);
+    CHECK(cf_emulated_end_ns(UINT64_MAX, 4096, 1) == UINT64_MAX / 4);
+}
+
 static _Atomic int cancelled;
 
 static void *cancel_soon(void *argument)
@@ -320,6 +331,7 @@ int main(void)
         test_other_thread_waits(kind);
     }
     test_memory_file_is_buffered();
+    test_slowest_rate();
     test_options_out_of_range();
     test_descriptors();
     remove_known_file(&file);

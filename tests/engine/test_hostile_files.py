@@ -5,11 +5,14 @@ Only the value itself can be refused then, by an error that names it.
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import xxhash
 from hypothesis import given
@@ -17,10 +20,10 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from engine.enums import Order, Param, Role, Type
-from engine.errors import CflowError, ChecksumError, FormatError
+from engine.errors import CflowError, ChecksumError, FileError, FormatError, MemoryExhaustedError
 from engine.format import read_file
 from engine.geometry import Geometry
-from engine.layout import EXPERT_ENTRY, HASH_OFFSET, HEADER_BYTES, PARAMS_OFFSET, TENSOR_ENTRY
+from engine.layout import EXPERT_ENTRY, HASH_OFFSET, HEADER_BYTES, NAME_OFFSET, PARAMS_OFFSET, TENSOR_ENTRY
 from engine.model import Model
 from engine.reorder import reorder
 from engine.session import Session
@@ -85,6 +88,10 @@ def expert(offset: int, value: int) -> Callable[[bytes], bytes]:
     return lambda data: put(data, struct.unpack_from("<Q", data, EXPERT_OFFSET)[0] + offset, "Q", value)
 
 
+def named(data: bytes, name: bytes) -> bytes:
+    return data[:NAME_OFFSET] + name.ljust(64, b"\0") + data[HASH_OFFSET:]
+
+
 CHANGES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "version": (lambda d: put(d, 8, "I", 2), "format version 2"),
     "header_bytes": (lambda d: put(d, 12, "I", 1024), "header_bytes 1024"),
@@ -96,7 +103,7 @@ CHANGES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "entry size": (lambda d: put(d, 36, "I", 0), "tensor_entry_bytes 0"),
     "expert count": (lambda d: put(d, 48, "I", 3), "expert_entry_count is 3"),
     "expert table outside": (lambda d: put(d, 40, "Q", 1 << 40), "outside their part"),
-    "tokenizer outside": (lambda d: put(d, 64, "Q", 1 << 63), "outside their part"),
+    "tokenizer outside": (lambda d: put(d, 64, "Q", 1 << 27), "outside their part"),
     "tokenizer on the tables": (lambda d: put(d, 56, "Q", TABLE), "overlaps"),
     "data offset": (lambda d: put(d, 88, "Q", 1), "data_offset"),
     "unknown order": (lambda d: put(d, 96, "I", 3), "order is 3; allowed: 0 (layer), 1 (phase), 2 (kind)"),
@@ -137,6 +144,31 @@ CHANGES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
         lambda d: d[: TABLE + 80] + b"\x1b" + d[TABLE + 81 :],
         "printable ASCII",
     ),
+    "name that is not UTF-8": (lambda d: named(d, b"a\xc3\x28"), "model name is not UTF-8 at its byte 1"),
+    "name with a surrogate": (lambda d: named(d, b"\xed\xa0\x80"), "model name is not UTF-8 at its byte 0"),
+    "name in an overlong form": (lambda d: named(d, b"\xc0\xaf"), "model name is not UTF-8 at its byte 0"),
+    "name cut inside a character": (lambda d: named(d, b"ab\xf0\x9f\x98"), "not UTF-8 at its byte 2"),
+    "name with an escape sequence": (
+        lambda d: named(d, b"a\x1b[2J"),
+        "model name has a control character at its byte 1",
+    ),
+    "name with a C1 control character": (
+        lambda d: named(d, b"\xc2\x9b2J"),
+        "model name has a control character at its byte 0",
+    ),
+    "something behind the name": (lambda d: named(d, b"a\0b"), "model name is not padded"),
+    "something behind the order": (lambda d: put(d, 100, "I", 1), "something in bytes 100 to 127"),
+    "something behind the parameters": (lambda d: put(d, 436, "I", 1), "or 228 to 439"),
+    "something in a tensor's reserved field": (tensor(0, 20, "I", 7), "reserved field is 7; allowed: 0"),
+    "tensor without a name": (tensor(0, 80, "B", 0), "its name is empty, or not padded"),
+    "something behind a tensor's name": (tensor(0, 126, "B", 65), "its name is empty, or not padded"),
+    "something in an expert's reserved field": (expert(24, 9), "reserved field is 9; allowed: 0"),
+    "bos outside the vocabulary": (param(Param.BOS, 131), "bos is 131; allowed: 0 to 130"),
+    "eos outside the vocabulary": (param(Param.EOS, 0xFFFFFFFE), "eos is 4294967294; allowed: 0 to 130"),
+    "tokenizer of half a gigabyte": (
+        lambda d: put(d, 64, "Q", 1 << 29),
+        "tokenizer_bytes is 536870912; allowed: 0 to 268435456",
+    ),
     "expert offset": (expert(0, 4096), "expert table entry 0"),
     "expert length": (expert(8, (1 << 64) - 4096), "expert table entry 0"),
 }
@@ -146,6 +178,70 @@ CHANGES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
 def test_each_lie_is_refused_by_name(good: bytes, tmp_path: Path, name: str) -> None:
     change, words = CHANGES[name]
     assert words in refusal(tmp_path, rehash(change(good)) if name != "version" else change(good))
+    with pytest.raises(CflowError):
+        read_file(tmp_path / "hostile.cflow")
+
+
+@pytest.mark.parametrize(
+    "name", ["", "a" * 63, "\u00e4\u6f22\U0001f600", "<script>alert(1)</script>", "../../etc/x"]
+)
+def test_names_that_are_text_are_kept(good: bytes, tmp_path: Path, name: str) -> None:
+    path = tmp_path / "named.cflow"
+    path.write_bytes(rehash(named(good, name.encode())))
+    with Model(path) as model:
+        assert model.name == name
+    assert read_file(path).name == name
+
+
+@pytest.mark.parametrize("text", [b"\xff", b'{"a":"\xc3"}', b"\xed\xbf\xbf", b"\xf5\x80\x80\x80"])
+def test_a_tokenizer_that_is_no_text(good: bytes, tmp_path: Path, text: bytes) -> None:
+    (at,) = struct.unpack_from("<Q", good, 56)
+    data = put(good[:at] + text + good[at + len(text) :], 64, "Q", len(text))
+    path = tmp_path / "tokenizer.cflow"
+    path.write_bytes(rehash(put(data, 72, "Q", xxhash.xxh64_intdigest(text))))
+    with Model(path) as model:
+        with pytest.raises(FormatError, match="the tokenizer is not UTF-8 at its byte"):
+            _ = model.tokenizer_json
+        with pytest.raises(FormatError, match="the tokenizer is not UTF-8"):
+            model.verify()
+    with pytest.raises(FormatError, match="tokenizer is not UTF-8 at its byte"):
+        read_file(path)
+
+
+@given(st.binary(max_size=12))
+def test_utf8_is_what_python_takes_for_it(
+    good_path: Path, tmp_path_factory: pytest.TempPathFactory, text: bytes
+) -> None:
+    path = tmp_path_factory.mktemp("utf8") / "any.cflow"
+    path.write_bytes(rehash(named(good_path.read_bytes(), b"a" + text.replace(b"\0", b"") + b"b")))
+    try:
+        found = read_file(path).name
+    except FormatError:
+        with pytest.raises(FormatError):
+            Model(path).close()
+    else:
+        with Model(path) as model:
+            assert model.name == found
+
+
+def test_a_pipe_is_refused_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "pipe.cflow"
+    os.mkfifo(path)
+    with pytest.raises(FileError, match="not a regular file"):
+        Model(path)
+
+
+def test_a_context_beyond_memory_is_refused_with_its_bytes(tmp_path: Path) -> None:
+    geometry = replace(Geometry.named("tiny_dense"), layers=4096, blocks=1, context=1 << 24)
+    path = write_random_model(tmp_path / "wide.cflow", geometry, seed=1)
+    # 2 * 4,096 layers * 2 heads * 2^24 positions * 16 values of 2 bytes: 8 TiB
+    with Model(path) as model:
+        with pytest.raises(
+            MemoryExhaustedError, match=r"16777216 positions needs \d+ bytes, of them 8796093022208"
+        ):
+            Session(model, threads=1)
+        with Session(model, threads=1, context=4) as session:
+            assert np.isfinite(session.decode([1])).all()
 
 
 def test_regions_that_overlap(good: bytes, tmp_path: Path) -> None:
@@ -250,5 +346,8 @@ def test_any_bytes_in_the_front_open_or_are_refused(
     try:
         with Model(path) as model:
             assert model.tensors
+            _ = model.name, model.tokenizer_json
     except CflowError:
         pass
+    with suppress(CflowError):
+        read_file(path)
