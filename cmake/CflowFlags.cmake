@@ -1,6 +1,6 @@
 # Compiler flags: `cflow_flags` for every target, then those of single sources; checks of the options.
 set(known_mutants delay_off_by_one drop_last_columns hints_elsewhere read_all_experts read_consumed_early
-    stripes_out_of_order unfused walk_backwards wrong_expert_read wrong_tile_order)
+    stripes_out_of_order unchecked_regions unfused walk_backwards wrong_expert_read wrong_tile_order)
 
 add_library(cflow_flags INTERFACE)
 

@@ -14,7 +14,7 @@
 const size_t FUZZ_TAIL_BYTES = 0;
 
 /* Layers times experts of each: more takes long, and makes nothing that few do not. */
-enum { MOST_SLOTS = 2048 };
+enum { MOST_SLOTS = 512 };
 
 static void check_split(const cf_op *op, uint32_t threads)
 {

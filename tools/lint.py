@@ -43,7 +43,7 @@ class Step:
 
 def c_files(root: Path = ROOT) -> list[Path]:
     """The C sources and headers that are ours."""
-    folders = ("engine/include", "engine/src", "engine/src/driver", "tests/c", "cmake")
+    folders = ("engine/include", "engine/src", "engine/src/driver", "tests/c", "cmake", "fuzz")
     found = (path for folder in folders for path in (root / folder).rglob("*"))
     return sorted(path for path in found if path.suffix in {".c", ".h", ".inl"})
 

@@ -1,0 +1,214 @@
+"""The fuzzing tool with programs that only talk like a fuzz target, and the inputs that are kept."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from engine.errors import CflowError
+from engine.format import read_file
+from engine.model import Model
+from tools.build_engine import ROOT, BuildError
+from tools.fuzz import __main__ as tool
+from tools.fuzz import run as run_module
+from tools.fuzz.merge import MOST_CORPUS_BYTES, merge_corpus
+from tools.fuzz.run import MOST_CRASHES, Runner, Summary, read_summary, write_summary
+from tools.fuzz.seeds import SEEDS, TAIL_BYTES, write_seeds
+from tools.fuzz.targets import TARGETS, Target
+
+KEPT = sorted((ROOT / "fuzz/corpus").rglob("*.*"))
+
+HEALTHY = """#!/bin/sh
+echo "#70 NEW cov: 12 ft: 30 corp: 3/9Kb lim: 65536 exec/s: 9 rss: 30Mb"
+echo "#90 DONE cov: 15 ft: 44 corp: 4/9Kb lim: 65536 exec/s: 9 rss: 30Mb"
+echo "stat::number_of_executed_units: 90"
+date +%N > "$1/found-$$"
+sleep 1
+"""
+
+CRASHING = """#!/bin/sh
+case "$1" in
+-minimize_crash=1)
+    for one; do case $one in -exact_artifact_path=*) echo x > "${one#*=}";; esac; done
+    exit 0;;
+esac
+for one; do case $one in -artifact_prefix=*) prefix=${one#*=};; esac; done
+echo "==7==ERROR: AddressSanitizer: SEGV on unknown address"
+echo "Test unit written to ${prefix}crash-$$"
+echo xyz > "${prefix}crash-$$"
+sleep 0.2
+exit 77
+"""
+
+
+def runner(folder: Path, script: str, target: Target = TARGETS["cflow"]) -> Runner:
+    program = folder / "program"
+    program.write_text(script)
+    program.chmod(0o700)
+    made = Runner(target, program, folder / "work")
+    made.prepare()
+    return made
+
+
+def test_seeds_are_those_of_the_repository(tmp_path: Path) -> None:
+    for path in write_seeds(tmp_path):
+        kept = ROOT / "fuzz/corpus" / path.relative_to(tmp_path)
+        assert kept.read_bytes() == path.read_bytes(), f"python -m tools.fuzz seeds would change {kept.name}"
+
+
+def test_seeds_are_whole_models_of_every_kind(tmp_path: Path) -> None:
+    orders, architectures = set(), set()
+    for path in KEPT:
+        if path.suffix == ".seed":
+            copy = tmp_path / "model.cflow"
+            data = path.read_bytes()
+            copy.write_bytes(data[:-TAIL_BYTES] if path.parent.name == "vflow" else data)
+            with Model(copy) as model:
+                model.verify()
+                orders.add(model.order)
+                architectures.add(model.params["architecture"])
+            read_file(copy).verify()
+    assert len(orders) == 3 and len(architectures) == 3
+    assert len({seed.name for seed in SEEDS}) == len(SEEDS)
+
+
+@pytest.mark.parametrize("path", KEPT, ids=lambda path: f"{path.parent.name}-{path.stem[:24]}")
+def test_kept_inputs_open_or_are_refused(tmp_path: Path, path: Path) -> None:
+    copy = tmp_path / "input.cflow"
+    data = path.read_bytes()
+    copy.write_bytes(data[:-TAIL_BYTES] if path.parent.name == "vflow" else data)
+    with suppress(CflowError), Model(copy) as model:
+        assert model.tensors
+        model.verify()
+    with suppress(CflowError):
+        read_file(copy).verify()
+
+
+def test_kept_inputs_are_small() -> None:
+    for target in TARGETS.values():
+        assert 0 < sum(path.stat().st_size for path in target.corpus.iterdir()) <= MOST_CORPUS_BYTES
+
+
+def test_runs_add_up(tmp_path: Path) -> None:
+    own = runner(tmp_path, HEALTHY)
+    said: list[str] = []
+    for _ in range(2):
+        summary = read_summary(own.summary_path, "cflow")
+        assert own.run(summary, 1, 2, said.append) is False
+    summary = read_summary(own.summary_path, "cflow")
+    assert (summary.executions, summary.edges, summary.features, summary.pieces) == (360, 15, 44, 2)
+    assert summary.corpus_inputs == 4 and summary.crashes == []
+    assert "360 executions" in said[-1]
+
+
+def test_a_finding_is_kept_and_reduced(tmp_path: Path) -> None:
+    own = runner(tmp_path, CRASHING)
+    summary = Summary("cflow")
+    own.run(summary, 1, 1, lambda text: None)
+    assert 1 <= len(summary.crashes) <= MOST_CRASHES
+    first = summary.crashes[0]
+    assert first.cause.endswith("SEGV on unknown address")
+    assert Path(first.input).read_text() == "xyz\n" and Path(first.reduced).read_text() == "x\n"
+    assert read_summary(own.summary_path, "cflow").crashes == summary.crashes
+
+
+def test_a_program_that_fails_without_an_input_is_a_finding(tmp_path: Path) -> None:
+    own = runner(tmp_path, "#!/bin/sh\nsleep 1\nexit 3\n")
+    summary = Summary("cflow")
+    own.run(summary, 1, 1, lambda text: None)
+    assert summary.crashes[0].cause == "exit code 3"
+
+
+def test_summary_that_is_none_is_refused_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "summary.json"
+    for text in ("", "{", "[]", '{"crashes": [{}]}', '{"crashes": [], "bogus": 1}'):
+        path.write_text(text)
+        with pytest.raises(ValueError, match="summary.json: not a summary"):
+            read_summary(path, "cflow")
+    write_summary(path, Summary("cflow"))
+    assert json.loads(path.read_text())["target"] == "cflow"
+
+
+def test_merge_takes_the_smallest_while_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tools.fuzz.targets.ROOT", tmp_path)
+    target = TARGETS["cflow"]
+    target.corpus.mkdir(parents=True)
+    (target.corpus / "old.seed").write_bytes(bytes(MOST_CORPUS_BYTES - 50))
+    own = runner(
+        tmp_path, '#!/bin/sh\nhead -c 40 /dev/zero > "$2/b"\nhead -c 30 /dev/zero > "$2/a"\n', target
+    )
+    added, left_out = merge_corpus(own)
+    assert [path.name for path in added] == ["a"] and left_out == 1
+    assert sorted(path.name for path in target.corpus.iterdir()) == ["a", "old.seed"]
+    with pytest.raises(BuildError, match="exited with 5"):
+        merge_corpus(runner(tmp_path, "#!/bin/sh\nexit 5\n", target))
+
+
+@pytest.mark.parametrize("wrong", [["nothing"], ["cflow", "--seconds", "0"], ["cflow", "--jobs", "x"], []])
+def test_a_wrong_command_line_exits_with_two(wrong: list[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        tool.parse(wrong)
+    assert caught.value.code == 2
+
+
+def test_a_compiler_that_is_none_exits_with_two(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert tool.main(["cflow", "--work", str(tmp_path), "--compiler", "no-such-clang"]) == 2
+    assert "no-such-clang" in capsys.readouterr().err
+
+
+def test_exit_codes_and_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(tool, "find_clang", lambda: "clang")
+    monkeypatch.setattr(tool, "build_targets", lambda folder, compiler: tmp_path)
+    for name, script in (("fuzz_cflow", HEALTHY), ("fuzz_vflow", CRASHING)):
+        (tmp_path / name).write_text(script)
+        (tmp_path / name).chmod(0o700)
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        assert tool.main(["all", "--seconds", "1", "--work", str(tmp_path / "w")]) == 1
+        assert capsys.readouterr().out.splitlines()[-1] == "1 passed, 1 failed"
+        assert tool.main(["cflow", "--seconds", "1", "--work", str(tmp_path / "w")]) == 0
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_a_stop_ends_the_processes_and_keeps_the_counts(tmp_path: Path) -> None:
+    script = """#!/bin/sh
+trap 'echo "#5 NEW cov: 2 ft: 3 corp: 1/1b"; echo "stat::number_of_executed_units: 5"; exit 72' INT
+touch "$1/started"
+while :; do sleep 0.05; done
+"""
+    own = runner(tmp_path, script)
+    code = f"""
+import signal
+from pathlib import Path
+from tools.fuzz.run import Runner, Summary
+from tools.fuzz.targets import TARGETS
+signal.signal(signal.SIGTERM, signal.default_int_handler)
+own = Runner(TARGETS["cflow"], Path({str(own.program)!r}), Path({str(own.work)!r}))
+assert own.run(Summary("cflow"), 600, 1, print) is True
+"""
+    with subprocess.Popen([sys.executable, "-c", code], cwd=ROOT) as process:
+        while not (own.corpus / "started").exists() and process.poll() is None:
+            time.sleep(0.02)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait() == 0
+    summary = read_summary(own.summary_path, "cflow")
+    assert summary.executions == 5 and summary.crashes == []
+
+
+def test_work_is_cut_into_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_module, "PIECE_S", 1)
+    own = runner(tmp_path, HEALTHY + 'echo "$*" > "$1/arguments"; sleep 1\n')
+    own.run(Summary("cflow"), 2, 1, lambda text: None)
+    assert "-max_total_time=1 " in (own.corpus / "arguments").read_text()
