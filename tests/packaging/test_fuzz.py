@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
-import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -101,7 +98,7 @@ def test_runs_add_up(tmp_path: Path) -> None:
     said: list[str] = []
     for _ in range(2):
         summary = read_summary(own.summary_path, "cflow")
-        assert own.run(summary, 1, 2, said.append) is False
+        own.run(summary, 1, 2, said.append)
     summary = read_summary(own.summary_path, "cflow")
     assert (summary.executions, summary.edges, summary.features, summary.pieces) == (360, 15, 44, 2)
     assert summary.corpus_inputs == 4 and summary.crashes == []
@@ -123,7 +120,11 @@ def test_a_program_that_fails_without_an_input_is_a_finding(tmp_path: Path) -> N
     own = runner(tmp_path, "#!/bin/sh\nsleep 1\nexit 3\n")
     summary = Summary("cflow")
     own.run(summary, 1, 1, lambda text: None)
-    assert summary.crashes[0].cause == "exit code 3"
+    assert summary.crashes[0].cause == "exit code 3, no input was run"
+    idle = runner(tmp_path, "#!/bin/sh\nsleep 1\n")
+    summary = Summary("cflow")
+    idle.run(summary, 1, 1, lambda text: None)
+    assert summary.crashes[0].cause == "exit code 0, no input was run"
 
 
 def test_summary_that_is_none_is_refused_by_name(tmp_path: Path) -> None:
@@ -173,13 +174,14 @@ def test_exit_codes_and_counts(
     for name, script in (("fuzz_cflow", HEALTHY), ("fuzz_vflow", CRASHING)):
         (tmp_path / name).write_text(script)
         (tmp_path / name).chmod(0o700)
-    before = signal.getsignal(signal.SIGTERM)
+    before = {one: signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)}
     try:
         assert tool.main(["all", "--seconds", "1", "--work", str(tmp_path / "w")]) == 1
         assert capsys.readouterr().out.splitlines()[-1] == "1 passed, 1 failed"
         assert tool.main(["cflow", "--seconds", "1", "--work", str(tmp_path / "w")]) == 0
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for one, handler in before.items():
+            signal.signal(one, handler)
 
 
 def test_a_stop_ends_the_processes_and_keeps_the_counts(tmp_path: Path) -> None:
@@ -189,22 +191,22 @@ touch "$1/started"
 while :; do sleep 0.05; done
 """
     own = runner(tmp_path, script)
-    code = f"""
-import signal
-from pathlib import Path
-from tools.fuzz.run import Runner, Summary
-from tools.fuzz.targets import TARGETS
-signal.signal(signal.SIGTERM, signal.default_int_handler)
-own = Runner(TARGETS["cflow"], Path({str(own.program)!r}), Path({str(own.work)!r}))
-assert own.run(Summary("cflow"), 600, 1, print) is True
-"""
-    with subprocess.Popen([sys.executable, "-c", code], cwd=ROOT) as process:
-        while not (own.corpus / "started").exists() and process.poll() is None:
-            time.sleep(0.02)
-        process.send_signal(signal.SIGTERM)
-        assert process.wait() == 0
-    summary = read_summary(own.summary_path, "cflow")
-    assert summary.executions == 5 and summary.crashes == []
+    summary = Summary("cflow")
+    own.run(summary, 600, 1, lambda text: None, (own.corpus / "started").exists)
+    assert read_summary(own.summary_path, "cflow") == summary
+    assert summary.executions == 5 and summary.crashes == [] and summary.pieces == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signals_stop_a_run(number: signal.Signals) -> None:
+    before = {one: signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        stop = tool._stop_on_signals()
+        signal.raise_signal(number)
+        assert stop.is_set()
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)
 
 
 def test_work_is_cut_into_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

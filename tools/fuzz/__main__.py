@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
+import threading
 from pathlib import Path
 
 from tools.build_engine import ROOT, BuildError
@@ -48,11 +49,11 @@ def _say(text: str) -> None:
     print(text, flush=True)
 
 
-def _fuzz(runner: Runner, compiler: str, options: argparse.Namespace) -> tuple[bool, bool]:
-    """Whether the target passed, and whether somebody stopped it."""
+def _fuzz(runner: Runner, compiler: str, options: argparse.Namespace, stop: threading.Event) -> bool:
+    """Whether the target passed."""
     summary = read_summary(runner.summary_path, runner.target.name)
     summary.compiler = compiler
-    before, stopped = len(summary.crashes), False
+    before = len(summary.crashes)
     if options.coverage:
         summary.lines = measure_lines(runner, compiler, options.work / f"coverage-{Path(compiler).name}")
         for name, counts in sorted(summary.lines.items()):
@@ -63,10 +64,18 @@ def _fuzz(runner: Runner, compiler: str, options: argparse.Namespace) -> tuple[b
         added, left_out = merge_corpus(runner)
         _say(f"{runner.target.name}: {len(added)} inputs taken over, {left_out} left out for want of room")
     else:
-        stopped = runner.run(summary, options.seconds, options.jobs, _say)
+        runner.run(summary, options.seconds, options.jobs, _say, stop.is_set)
     for crash in summary.crashes[before:]:
         _say(f"{runner.target.name}: {crash.cause}\n  input {crash.reduced or 'unknown'}")
-    return len(summary.crashes) == before, stopped
+    return len(summary.crashes) == before
+
+
+def _stop_on_signals() -> threading.Event:
+    """Set by Ctrl-C and SIGTERM: the piece at work ends, and its counts are kept."""
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    return stop
 
 
 def main(arguments: list[str]) -> int:
@@ -75,18 +84,17 @@ def main(arguments: list[str]) -> int:
     if options.target == "seeds":
         _say(f"{len(write_seeds(ROOT / 'fuzz/corpus'))} inputs written to fuzz/corpus")
         return 0
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     options.work = options.work.resolve()
     outcomes = []
     try:
         compiler = options.compiler or find_clang()
         build_dir = build_targets(options.work / f"build-{Path(compiler).name}", compiler)
+        stop = _stop_on_signals()
         for target in TARGETS.values() if options.target == "all" else [TARGETS[options.target]]:
             runner = Runner(target, build_dir / target.program, options.work / target.name)
             runner.prepare()
-            passed, stopped = _fuzz(runner, compiler, options)
-            outcomes.append(passed)
-            if stopped:
+            outcomes.append(_fuzz(runner, compiler, options, stop))
+            if stop.is_set():
                 break
     except (BuildError, ValueError, OSError) as error:
         print(f"fuzz: {error}", file=sys.stderr)
@@ -97,7 +105,4 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main(sys.argv[1:]))
-    except KeyboardInterrupt:
-        sys.exit(130)
+    sys.exit(main(sys.argv[1:]))

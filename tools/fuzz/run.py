@@ -23,6 +23,7 @@ from tools.fuzz.targets import DICTIONARY, MAX_INPUT_BYTES, Target
 
 PIECE_S = 300
 MINIMISE_S = 60
+POLL_S = 0.1
 MOST_CRASHES = 20
 """After so many a run ends: one fault is found again and again."""
 
@@ -103,24 +104,29 @@ class Runner:
         self.corpus.mkdir(parents=True, exist_ok=True)
         self.crashes.mkdir(exist_ok=True)
 
-    def run(self, summary: Summary, seconds: int, jobs: int, report: Callable[[str], None]) -> bool:
-        """Fuzzes for `seconds` of wall time with `jobs` processes; True when it was stopped before that.
+    def run(
+        self,
+        summary: Summary,
+        seconds: int,
+        jobs: int,
+        report: Callable[[str], None],
+        is_stopped: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Fuzzes for `seconds` of wall time with `jobs` processes, or until `is_stopped`, asked often.
 
         After a finding the rest of the time is used, too. The summary is written after every piece.
         """
-        end = time.monotonic() + seconds
-        while (left := end - time.monotonic()) >= 1 and len(summary.crashes) < MOST_CRASHES:
-            stopped = self._piece(summary, max(int(min(left, PIECE_S)), 1), jobs)
+        end, left = time.monotonic() + seconds, float(seconds)
+        while left >= 1 and len(summary.crashes) < MOST_CRASHES and not is_stopped():
+            self._piece(summary, int(min(left, PIECE_S)), jobs, is_stopped)
             write_summary(self.summary_path, summary)
             report(
                 f"{self.target.name}: {summary.executions:,} executions, {summary.executions_per_s:,.0f}/s, "
                 f"{summary.edges:,} edges, {summary.corpus_inputs:,} inputs, {len(summary.crashes)} crashes"
             )
-            if stopped:
-                return True
-        return False
+            left = end - time.monotonic()
 
-    def _piece(self, summary: Summary, seconds: int, jobs: int) -> bool:
+    def _piece(self, summary: Summary, seconds: int, jobs: int, is_stopped: Callable[[], bool]) -> None:
         before, started = set(self.crashes.iterdir()), time.monotonic()
         cpu_before = resource.getrusage(resource.RUSAGE_CHILDREN)
         arguments = [
@@ -138,15 +144,12 @@ class Runner:
         logs = [self.work / f"job-{job}.log" for job in range(jobs)]
         running = [self._start(arguments, log) for log in logs]
         stopped = False
-        try:
-            for process in running:
-                process.wait()
-        except KeyboardInterrupt:
-            stopped = True
-            for process in running:
-                process.send_signal(signal.SIGINT)  # prints its counts and ends
-            for process in running:
-                process.wait()
+        while any([process.poll() is None for process in running]):
+            if is_stopped() and not stopped:
+                stopped = True
+                for process in running:
+                    process.send_signal(signal.SIGINT)  # prints its counts and ends
+            time.sleep(POLL_S)
         cpu = resource.getrusage(resource.RUSAGE_CHILDREN)
         texts = [log.read_text(errors="replace") for log in logs]
         summary.pieces += 1
@@ -154,8 +157,7 @@ class Runner:
         summary.cpu_s = round(
             summary.cpu_s + cpu.ru_utime + cpu.ru_stime - cpu_before.ru_utime - cpu_before.ru_stime, 1
         )
-        for text in texts:
-            _add_counts(summary, text)
+        executions = sum([_add_counts(summary, text) for text in texts])
         summary.executions_per_s = round(summary.executions / max(summary.wall_s, 0.1), 1)
         summary.corpus_inputs = len(list(self.corpus.iterdir()))
         found = sorted(set(self.crashes.iterdir()) - before)
@@ -163,10 +165,9 @@ class Runner:
             text = next((text for text in texts if path.name in text), "")
             summary.crashes.append(Crash(str(path), str(self._reduce(path)), _cause(text)))
         failed = [p.returncode for p in running if p.returncode not in (0, None)]
-        if failed and not found and not stopped:
-            cause = _cause("\n".join(texts)) or f"exit code {failed[0]}"
+        if (failed or not executions) and not found and not stopped:
+            cause = _cause("\n".join(texts)) or f"exit code {failed[0] if failed else 0}, no input was run"
             summary.crashes.append(Crash("", "", cause))
-        return stopped
 
     def _start(self, arguments: list[str], log: Path) -> subprocess.Popen[bytes]:
         environment = {
@@ -201,14 +202,15 @@ class Runner:
         return reduced if reduced.exists() else path
 
 
-def _add_counts(summary: Summary, text: str) -> None:
-    executed = _EXECUTED.findall(text)
-    progress = _PROGRESS.findall(text)
+def _add_counts(summary: Summary, text: str) -> int:
+    """Adds what one process has said; returns its executions."""
+    executed, progress = _EXECUTED.findall(text), _PROGRESS.findall(text)
+    count = int(executed[-1]) if executed else int(progress[-1][0]) if progress else 0
+    summary.executions += count
     if progress:
-        count, edges, features, _ = map(int, progress[-1])
-        summary.executions += int(executed[-1]) if executed else count
-        summary.edges = max(summary.edges, edges)
-        summary.features = max(summary.features, features)
+        summary.edges = max(summary.edges, int(progress[-1][1]))
+        summary.features = max(summary.features, int(progress[-1][2]))
+    return count
 
 
 def _cause(text: str) -> str:
