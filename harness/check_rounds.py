@@ -4,16 +4,14 @@ judges.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Final
 
-_STREAMS: Final = {
-    f"{stream}_bytes" for stream in ("attention", "dense", "expert", "router", "head", "embedding")
-}
+from harness.check_samples import middle, raw_faults, void_rules, whole
+
 _RELATIVE_ERROR: Final = 1e-9
 
 
@@ -34,12 +32,6 @@ def same(stored: float | None, derived: float | None) -> bool:
     return math.isclose(stored, derived, rel_tol=_RELATIVE_ERROR, abs_tol=1e-300)
 
 
-def middle(values: Sequence[float]) -> float:
-    """Median."""
-    ordered = sorted(values)
-    return (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
-
-
 def timed_finding(
     evidence: Mapping[str, Any],
     summary: Mapping[str, Any] | None,
@@ -55,15 +47,12 @@ def timed_finding(
         report: called with every disagreement between the file and its raw material.
         positive: name and margin of the positive control.
     """
-    faults = [*_control_faults(evidence), *_round_faults(evidence), *_sample_faults(evidence)]
+    faults = raw_faults(evidence)
     for fault in faults:
         report(fault)
-    if any(set(one["samples"]) != {arm["name"] for arm in evidence["arms"]} for one in evidence["rounds"]):
+    if not whole(evidence):
         return TimedFinding(None, None, None, tuple(faults))
-    for fault in _stop_faults(evidence):
-        report(fault)
-        faults.append(fault)
-    voids = _voids(evidence["arms"], evidence["rounds"])
+    voids = void_rules(evidence["arms"], evidence["rounds"])
     for one, found in zip(evidence["rounds"], voids, strict=True):
         stored = sorted((void["rule"], void["arm"] or "") for void in one["void"])
         if stored != sorted(found):
@@ -120,139 +109,6 @@ def _compare_summary(
         ends = zip(stored, value, strict=True) if isinstance(value, list) and stored else [(stored, value)]
         if not all(same(one, other) for one, other in ends):
             report(f"summary.{key} is {stored}, the rounds give {value}")
-
-
-def _control_faults(evidence: Mapping[str, Any]) -> list[str]:
-    """An A/A control that is not one: exactly one arm repeats another one under the same conditions."""
-    arms = {arm["name"]: arm for arm in evidence["arms"]}
-    controls = [arm for arm in evidence["arms"] if arm["control_of"] is not None]
-    faults = []
-    if len(controls) != 1:
-        faults.append(f"A/A controls are {[arm['name'] for arm in controls]}, allowed: exactly one")
-    for arm in controls:
-        name, original = arm["name"], arms.get(arm["control_of"])
-        if original is None or arm["control_of"] == name:
-            faults.append(f"arm {name}: control_of is {arm['control_of']!r}, allowed: another arm")
-            continue
-        for key in ("expected_digest", "resident"):
-            if arm[key] != original[key]:
-                faults.append(f"arm {name}: {key} is {arm[key]!r}, the arm it repeats has {original[key]!r}")
-    return faults
-
-
-def _block_rounds(evidence: Mapping[str, Any]) -> int:
-    """Rounds of a whole balanced block."""
-    count = len(evidence["arms"])
-    return count if count % 2 == 0 else 2 * count
-
-
-def _stop_faults(evidence: Mapping[str, Any]) -> list[str]:
-    """Rounds that the stop rule does not give: whole blocks until the wanted number is valid, at most half as
-    many again as planned. Valid is what the rules said at that moment, with the rounds until then.
-    """
-    rounds, wanted, block = evidence["rounds"], evidence["rounds_wanted"], _block_rounds(evidence)
-    planned = -(-wanted // block)
-    limit = (planned + -(-planned // 2)) * block
-
-    def enough(count: int) -> bool:
-        valid = _voids(evidence["arms"], rounds[:count]).count([])
-        return bool(valid >= wanted)
-
-    ends = range(0, min(limit, len(rounds) + block), block)
-    stop = next((count for count in ends if enough(count)), limit)
-    if len(rounds) > stop:
-        return [f"{len(rounds)} rounds, but {wanted} valid ones were wanted and the stop rule ends at {stop}"]
-    if len(rounds) < stop and not evidence["interrupted"]:
-        return [f"{len(rounds)} rounds, but the stop rule goes on, and the run was not interrupted"]
-    return []
-
-
-def _round_faults(evidence: Mapping[str, Any]) -> list[str]:
-    """Rounds that are missing, out of time, or not in balanced order."""
-    arms = [arm["name"] for arm in evidence["arms"]]
-    rounds, faults = evidence["rounds"], []
-    numbers = [one["seq"] for one in rounds]
-    if numbers != list(range(len(rounds))):
-        missing = sorted(set(range(max(numbers, default=-1) + 1)) - set(numbers))
-        faults.append(f"rounds are missing or repeated: sequence {numbers}, missing {missing}")
-    for one in rounds:
-        if sorted(one["order"]) != sorted(arms) or sorted(one["samples"]) != sorted(arms):
-            faults.append(f"round {one['seq']}: order or samples do not hold every arm once")
-    block = _block_rounds(evidence)
-    for start in range(0, len(rounds) - block + 1, block):
-        orders = [one["order"] for one in rounds[start : start + block]]
-        for position, arm in itertools.product(range(len(arms)), arms):
-            if [order[position : position + 1] == [arm] for order in orders].count(True) != block // len(
-                arms
-            ):
-                faults.append(f"rounds {start} to {start + block - 1} are not in balanced order")
-                break
-    if len(rounds) % block and not evidence["interrupted"]:
-        faults.append(
-            f"{len(rounds)} rounds are not whole blocks of {block}, and the run was not interrupted"
-        )
-    for before, after in itertools.pairwise(rounds):
-        if after["start_ns"] < before["end_ns"]:
-            faults.append(f"round {after['seq']} starts before round {before['seq']} ends")
-    return faults
-
-
-def _sample_faults(evidence: Mapping[str, Any]) -> list[str]:
-    """Samples out of time order, longer than their wall time, or with bytes that their counters do not add up
-    to.
-    """
-    faults = []
-    for one in evidence["rounds"]:
-        clock = one["start_ns"]
-        for arm in one["order"]:
-            sample = one["samples"].get(arm)
-            if sample is None:
-                continue
-            where = f"round {one['seq']}, arm {arm}"
-            if sample["start_ns"] < clock or sample["start_ns"] + sample["wall_ns"] > one["end_ns"]:
-                faults.append(f"{where}: ran outside its place in the order")
-            clock = sample["start_ns"] + sample["wall_ns"]
-            if sample["ns"] > 1.01 * sample["wall_ns"] + 10_000:
-                faults.append(
-                    f"{where}: {sample['ns']} ns measured inside {sample['wall_ns']} ns of wall time"
-                )
-            streams = [count for counter, count in sample["counters"].items() if counter in _STREAMS]
-            if streams and sum(streams) != sample["bytes"]:
-                faults.append(f"{where}: bytes is {sample['bytes']}, its counters add up to {sum(streams)}")
-    return faults
-
-
-def _voids(
-    arms: Sequence[Mapping[str, Any]], rounds: Sequence[Mapping[str, Any]]
-) -> list[list[tuple[str, str]]]:
-    """The void rules of every round as (rule, arm), arm "" for the whole round."""
-    typical = middle([one["probe_bytes_per_ns"] for one in rounds]) if rounds else 0.0
-    out = []
-    for one in rounds:
-        found = []
-        if one["steal_ticks"] * 100 > one["cpu_ticks"]:
-            found.append(("steal", ""))
-        if one["probe_bytes_per_ns"] < 0.92 * typical:
-            found.append(("bandwidth_probe", ""))
-        for arm in arms:
-            sample, wanted = one["samples"][arm["name"]], arm["resident"]
-            if sample["run_delay_ns"] is not None and sample["run_delay_ns"] * 100 > sample["ns"] * 3:
-                found.append(("run_queue", arm["name"]))
-            if sample["counters"].get("engine_failed", 0) != 0:
-                found.append(("engine_failed", arm["name"]))
-            elif sample["digest"] != arm["expected_digest"]:
-                found.append(("output", arm["name"]))
-            if wanted is not None and not (
-                sample["resident"] is not None and wanted[0] <= sample["resident"] <= wanted[1]
-            ):
-                found.append(("cache", arm["name"]))
-            if sample["counters"].get("idle_cpu_ns", 0) * 100 > sample["wall_ns"]:
-                found.append(("idle_engine", arm["name"]))
-            counters = sample["counters"]
-            if "asked_bytes" in counters and counters["asked_bytes"] != counters.get("device_bytes"):
-                found.append(("device_bytes", arm["name"]))
-        out.append(found)
-    return out
 
 
 def _roof(evidence: Mapping[str, Any]) -> float:

@@ -1,4 +1,4 @@
-"""Reductions, against the second implementation in harness/check.py."""
+"""Reductions, against the second implementation in harness/check_reductions.py."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness import check as second
+from harness import check_reductions as second
 from harness.errors import EvidenceError
 from harness.estimates import ESTIMATES
 from harness.evidence import Counted, Derived, Hardware, Kernel, Simulated
@@ -41,10 +41,10 @@ def test_values(op: str, a: object, b: object, value: float) -> None:
     observations = {"a": a} if b is None else {"a": a, "b": b}
     reduction = Reduction(op, tuple(observations))
     assert reduce(observations, reduction) == value  # type: ignore[arg-type]
-    problems = second._Problems()
+    problems: list[str] = []
     evidence = {"observations": observations, "reduction": reduction.to_json()}
-    assert second._reduced("id", "", evidence, problems) == value
-    assert problems.found == []
+    assert second.reduced(evidence, problems.append) == value
+    assert problems == []
 
 
 NUMBERS = st.lists(st.floats(0.01, 1e6) | st.integers(1, 10**9), min_size=1, max_size=20)
@@ -68,11 +68,9 @@ def test_two_implementations_agree(op: str, a: list[float], data: st.DataObject)
     reduction = Reduction(op, ("a", "b") if two else ("a",))
     observations = {"a": a, "b": b}
     value = reduce(observations, reduction)
-    problems = second._Problems()
-    other = second._reduced(
-        "id", "", {"observations": observations, "reduction": reduction.to_json()}, problems
-    )
-    assert problems.found == []
+    problems: list[str] = []
+    other = second.reduced({"observations": observations, "reduction": reduction.to_json()}, problems.append)
+    assert problems == []
     assert other == pytest.approx(value, rel=1e-12, abs=1e-12)
 
 

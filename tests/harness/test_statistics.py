@@ -18,7 +18,7 @@ from scipy import stats
 from harness.check_rounds import timed_finding
 from harness.errors import EvidenceError
 from harness.paired import balanced_block, run_pairs
-from harness.rounds import Figure, Pattern, Roof, Round, Side, Timed
+from harness.rounds import Figure, Pattern, Placed, Roof, Round, Side, Timed
 from harness.statistics import binomial_tail, median, sign_interval, sign_rank, summarise, within
 from harness.voids import mark_voids
 from tests.harness.fake import FakeMachine
@@ -223,13 +223,20 @@ def test_more_than_a_third_void_decides_nothing() -> None:
 def test_an_idle_engine_that_works_voids_for_both_opinions() -> None:
     timed = run(FakeMachine(1))
 
-    def disturbed(one: Round) -> Round:
-        placed = one.samples["old"]
-        counters = {**placed.sample.counters, "idle_cpu_ns": placed.wall_ns // 50}
-        new = dataclasses.replace(placed, sample=dataclasses.replace(placed.sample, counters=counters))
-        return dataclasses.replace(one, samples={**one.samples, "old": new})
+    def watched(one: Round, name: str, placed: Placed) -> Placed:
+        used_ns = placed.wall_ns // 50 if one.seq < 9 and name == "old" else 0
+        counters = {**placed.sample.counters, "idle_cpu_ns": used_ns}
+        return dataclasses.replace(placed, sample=dataclasses.replace(placed.sample, counters=counters))
 
-    spoilt = marked(timed, [disturbed(one) if one.seq < 9 else one for one in timed.rounds])
+    spoilt = marked(
+        timed,
+        [
+            dataclasses.replace(
+                one, samples={name: watched(one, name, it) for name, it in one.samples.items()}
+            )
+            for one in timed.rounds
+        ],
+    )
     assert "9 of 24 rounds void, more than a third (idle_engine 9)" in reasons(spoilt)
 
 
