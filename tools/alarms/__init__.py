@@ -1,0 +1,1 @@
+"""How often the timed checks raise a false alarm, and which effects they see: `python -m tools.alarms`."""

@@ -1,0 +1,5 @@
+"""`python -m tools.alarms collect|false|power|live`: false alarms and power of the timed checks."""
+
+from tools.alarms.command import main
+
+main()

@@ -1,0 +1,1 @@
+"""What stays behind when the engine works for hours, or sessions come and go: `python -m tools.load`."""

@@ -1,0 +1,5 @@
+"""`python -m tools.load decode|sessions|smoke`."""
+
+from tools.load.command import main
+
+main()

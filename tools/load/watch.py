@@ -1,0 +1,53 @@
+"""What a process holds: memory, descriptors, threads, temporary files, memory cgroups."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass, fields
+from pathlib import Path
+from typing import Final
+
+from harness.memory_limit import CGROUPS
+
+COUNTS: Final = ("descriptors", "threads", "files", "groups")
+
+
+@dataclass(frozen=True)
+class Reading:
+    """At one moment. at: hours or sessions since the piece began. files: in the folder of temporary files,
+    folders counted too. groups: memory cgroups of this project, of any process.
+    """
+
+    at: float
+    rss_bytes: int
+    descriptors: int
+    threads: int
+    files: int
+    groups: int
+
+    def to_json(self) -> list[float]:
+        """In the order of the fields."""
+        return list(astuple(self))
+
+    @staticmethod
+    def of_json(values: Sequence[float]) -> Reading:
+        """What `to_json` gave."""
+        if len(values) != len(fields(Reading)):
+            raise ValueError(f"a reading has {len(values)} values, must have {len(fields(Reading))}")
+        return Reading(float(values[0]), *(int(value) for value in values[1:]))
+
+
+def look(at: float, temporary: Path) -> Reading:
+    """What this process holds now."""
+    own = Path("/proc/self")
+    pages = int((own / "statm").read_text().split()[1])
+    descriptors = len(os.listdir(own / "fd")) - 1  # that of the listing itself
+    threads = len(os.listdir(own / "task"))
+    files = sum(1 for _ in temporary.rglob("*"))
+    return Reading(at, pages * os.sysconf("SC_PAGE_SIZE"), descriptors, threads, files, groups())
+
+
+def groups() -> int:
+    """Memory cgroups that this project's runs made and have not removed."""
+    return sum(1 for root in (CGROUPS, CGROUPS / "memory") for _ in root.glob("cflow-*"))
