@@ -55,8 +55,9 @@ if(CFLOW_SANITIZE)
     endif()
 endif()
 # Kernels read mapped memory, about which AddressSanitizer knows nothing; under sanitizers they have tests of their own.
+# Without optimisation they compile in seconds, and the matrices of fuzzing are small.
 if(CFLOW_FUZZ)
-    set(vector_flags -fno-sanitize=all)
+    set(vector_flags -fno-sanitize=all -O0)
     list(APPEND scalar_flags ${vector_flags})
 endif()
 set_source_files_properties(${CFLOW_SOURCES} PROPERTIES COMPILE_OPTIONS "${optimisation}")
