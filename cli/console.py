@@ -29,6 +29,7 @@ EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
 
 _STEP_WIDTH = 60
+_MESSAGE_CHARACTERS = 2000
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 ModelOption = Annotated[Path, typer.Option("--model", "-m", help="A .cflow or .vflow model.")]
@@ -67,9 +68,19 @@ def file_order(target: Path, stages: Stages | None) -> Order:
     return Order.LAYER
 
 
+def one_line(text: str) -> str:
+    """Text as one line that a terminal only shows: what came from a file may hold line ends or commands, and
+    may be long: of that the middle is left out.
+    """
+    if len(text) > _MESSAGE_CHARACTERS:
+        half = _MESSAGE_CHARACTERS // 2
+        text = f"{text[:half]} ... {text[-half:]}"
+    return "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in text)
+
+
 def message(text: str) -> None:
     """One line on stderr."""
-    print(f"cflow: {text}", file=sys.stderr)
+    print(f"cflow: {one_line(text)}", file=sys.stderr)
 
 
 def print_json(value: Any) -> None:

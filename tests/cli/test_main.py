@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cli import main
-from cli.console import UsageError
+from cli.console import UsageError, one_line
 from engine import native
 from engine.enums import Param
 from engine.errors import CflowError
@@ -79,6 +79,13 @@ def test_failures_become_a_line_and_a_code(
     monkeypatch.setattr(main, "_invoke", fail)
     outcome = cflow("doctor")
     assert (outcome.code, outcome.err) == (code, text)
+
+
+def test_text_from_a_file_cannot_command_the_terminal_or_forge_a_line() -> None:
+    shown = one_line("x.gguf: tensor \x1b[31mred\ncflow: done\u202e\x9b is missing \u00e9")
+    assert shown == "x.gguf: tensor \\x1b[31mred\\ncflow: done\\u202e\\x9b is missing \u00e9"
+    long = one_line("x.gguf: " + 10**6 * "n" + " is missing")
+    assert len(long) < 2100 and long.startswith("x.gguf: ") and long.endswith(" is missing")
 
 
 def test_a_defect_of_ours_is_not_hidden(cflow: Cflow, monkeypatch: pytest.MonkeyPatch) -> None:
