@@ -243,7 +243,7 @@ def parse_registry(text: str) -> Registry:
     """Validates the text of a claims.toml. Raises RegistryError as load_registry does."""
     try:
         data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # a number of 5,000 digits is a plain ValueError
         raise RegistryError(f"claims.toml: not valid TOML: {error}") from error
     top = _Table("claims.toml", data)
     claims = tuple(_claim(index, item) for index, item in enumerate(top.tables("claim")))

@@ -521,6 +521,30 @@ def test_figure_of_an_arm_that_is_not_there(checked: Checked, side: str) -> None
     assert verdicts(found)["6.hint"] == "INCONCLUSIVE"
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "fault"),
+    [
+        ("id = ", "id = 9" + 4999 * "9" + " #", "Exceeds the limit"),
+        ("id = ", "x = " + 2000 * "[" + 2000 * "]" + "\nid = ", "nested too deeply"),
+        ("built = true", "built = 1", r"claim\[0\]\.built: found 1"),
+        ("kinds = ", "kinds = [1] #", r"check\[0\]\.kinds: found \[1\]"),
+        ("target = ", "target = [1979-05-27, 2] #", r"check\[\d+\]\.target: found"),
+        ("target = ", "target = [nan, 2] #", r"check\[\d+\]\.target: found"),
+        ("unit = ", "unit = 7 #", r"check\[0\]\.unit: found 7"),
+        ("[[check]]", '[[check]]\nguard = "x"', r"check\[0\]\.guard: found 'x'"),
+        ("[[check]]", "[[check]]\nrepetitions = 1.5", r"check\[0\]\.repetitions: found 1.5"),
+        ("[[check]]", '[[check]]\npositive_control = "warm"', r"check\[0\]\.margin: missing"),
+        ("paper = ", "paper = true #", r"check\[\d+\]\.paper: found True"),
+    ],
+)
+def test_declarations_of_another_type_are_named(edited: Edited, old: str, new: str, fault: str) -> None:
+    def spoil(data: Data) -> None:
+        data["registry"]["text"] = data["registry"]["text"].replace(old, new, 1)
+
+    with pytest.raises(ResultsError, match=rf"results\.json: \$\.registry\.text: {fault}|{fault}"):
+        check(edited(spoil))
+
+
 def test_registry_without_a_key_of_a_check(edited: Edited) -> None:
     def strip(data: Data) -> None:
         data["registry"]["text"] = data["registry"]["text"].replace("budget_s =", "budget =")
