@@ -29,8 +29,9 @@ _MOMENTS = {"first": "exp_avg", "second": "exp_avg_sq"}
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """step: how many steps are done."""
+    """path: where it was read. step: how many steps are done."""
 
+    path: Path
     step: int
     arguments: dict[str, Any]
     tensors: dict[str, Tensor]
@@ -63,18 +64,41 @@ def read_checkpoint(path: Path) -> Checkpoint:
             raise CheckpointError(f"{path}: format is not {FORMAT} version {VERSION}")
         if header["xxh64"] != xxhash.xxh64(body).hexdigest():
             raise CheckpointError(f"{path} is damaged: its hash does not match; remove it to start again")
-        return Checkpoint(int(header["step"]), dict(header["arguments"]), safetensors.torch.load(body))
+        tensors = safetensors.torch.load(body)
+        return Checkpoint(path, int(header["step"]), dict(header["arguments"]), tensors)
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read: {error.strerror}") from error
-    except (ValueError, KeyError, TypeError, SafetensorError) as error:
+    except (ValueError, LookupError, TypeError, ArithmeticError, RecursionError, SafetensorError) as error:
         raise CheckpointError(f"{path} is no checkpoint, or a damaged one: {error!r}") from error
 
 
 def restore(saved: Checkpoint, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    """Puts a checkpoint's state into a model and its optimiser, and into PyTorch's generator."""
+    """Puts a checkpoint's state into a model and its optimiser, and into PyTorch's generator.
+
+    Raises CheckpointError naming the tensor that is missing or of another shape or type.
+    """
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            parameter.copy_(saved.tensors[f"model.{name}"])
-            moments = {theirs: saved.tensors[f"{ours}.{name}"].clone() for ours, theirs in _MOMENTS.items()}
+            parameter.copy_(_tensor(saved, f"model.{name}", parameter))
+            moments = {
+                theirs: _tensor(saved, f"{ours}.{name}", parameter).clone()
+                for ours, theirs in _MOMENTS.items()
+            }
             optimizer.state[parameter] = {"step": torch.tensor(float(saved.step)), **moments}
-    torch.set_rng_state(saved.tensors["random_state"])
+    try:
+        torch.set_rng_state(_tensor(saved, "random_state", torch.get_rng_state()))
+    except RuntimeError as error:
+        raise CheckpointError(f"{saved.path}: random_state is not valid: {error}") from error
+
+
+def _tensor(saved: Checkpoint, name: str, like: Tensor) -> Tensor:
+    """A tensor of a checkpoint that can stand in the place of `like`."""
+    found = saved.tensors.get(name)
+    if found is None:
+        raise CheckpointError(f"{saved.path}: tensor {name} is missing")
+    if found.shape != like.shape or found.dtype != like.dtype:
+        raise CheckpointError(
+            f"{saved.path}: tensor {name} is {found.dtype} {list(found.shape)}, the model has {like.dtype} "
+            f"{list(like.shape)}"
+        )
+    return found

@@ -45,11 +45,22 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
     path = folder / METRICS_NAME
     try:
         lines = path.read_text(encoding="utf-8").split("\n")[:-1]
-        return [dict(json.loads(line)) for line in lines]
+        return [_checked(json.loads(line)) for line in lines]
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read: {error.strerror}") from error
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, RecursionError) as error:
         raise CheckpointError(f"{path} is not valid: {error}") from error
+
+
+def _checked(line: Any) -> dict[str, Any]:
+    """A line as `Metrics` writes it: numbers by name, one of them the step. Raises ValueError."""
+    if not isinstance(line, dict) or type(line.get("step")) is not int:
+        raise ValueError(f"found {line!r:.100}, allowed: an object with a step")
+    for name, value in line.items():
+        whole = type(value) is int and abs(value) < 1 << 63
+        if not whole and not isinstance(value, float):
+            raise ValueError(f"{name} is {value!r:.100}, allowed: a number")
+    return line
 
 
 def plot_loss(folder: Path, title: str) -> Path | None:

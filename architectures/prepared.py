@@ -31,6 +31,8 @@ FORMAT = "cflow-tokens"
 VERSION = 1
 
 _BATCH_STORIES = 256
+#: What a folder holds beside its manifest.
+_NAMES = (TOKENIZER_NAME, *(f"{part}.bin" for part in Part))
 
 
 @dataclass(frozen=True)
@@ -77,14 +79,13 @@ def _write(
     tokenizer = gpt2_bpe(gpt2) if gpt2 else train_bpe(_training(sources), vocab)
     write_atomically(work / TOKENIZER_NAME, tokenizer.to_str().encode())
     stories = _write_parts(sources, work, tokenizer, progress)
-    names = [TOKENIZER_NAME, *(f"{part}.bin" for part in Part)]
     manifest = {
         "format": FORMAT,
         "version": VERSION,
         "vocab": tokenizer.get_vocab_size(),
         "eos": end_of_story(tokenizer),
         "stories": stories,
-        "xxh64": {name: _hash(work / name) for name in names},
+        "xxh64": {name: _hash(work / name) for name in _NAMES},
     }
     write_atomically(work / MANIFEST_NAME, (json.dumps(manifest, indent=2) + "\n").encode())
 
@@ -97,6 +98,8 @@ def open_prepared(folder: Path) -> Prepared:
         if (manifest["format"], manifest["version"]) != (FORMAT, VERSION):
             raise DataError(f"{path}: format is not {FORMAT} version {VERSION}")
         hashes = {str(name): str(value) for name, value in manifest["xxh64"].items()}
+        if sorted(hashes) != sorted(_NAMES):  # a name from a file is never opened
+            raise DataError(f"{path}: xxh64: found {sorted(hashes)}, allowed: {sorted(_NAMES)}")
         for name, wanted in hashes.items():
             if _hash(folder / name) != wanted:
                 raise DataError(f"{folder / name} is damaged: its hash is not that of {MANIFEST_NAME}")
@@ -111,7 +114,7 @@ def open_prepared(folder: Path) -> Prepared:
         )
     except OSError as error:
         raise DataError(f"{error.filename or folder}: {error.strerror}") from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
         raise DataError(f"{path} is not valid: {error!r}") from error
 
 

@@ -146,7 +146,7 @@ def read_config(path: Path) -> CheckpointConfig:
         content = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise FileError(f"{path}: cannot be read: {error.strerror}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise FormatError(f"{path}: is not JSON: {error}") from error
     if not isinstance(content, dict):
         raise FormatError(f"{path}: is a JSON {type(content).__name__}, must be an object")
@@ -189,11 +189,11 @@ def _check_whole(folder: Path) -> None:
 def _tokenizer_json(path: Path, config: CheckpointConfig) -> str:
     try:
         text = path.read_text(encoding="utf-8")
-        tokenizer = Tokenizer.from_json(text)
     except OSError as error:
         raise FileError(f"{path}: cannot be read: {error.strerror}") from error
-    except (ValueError, FormatError) as error:
+    except ValueError as error:
         raise FormatError(f"{path}: {error}") from error
+    tokenizer = Tokenizer.from_json(text, path)
     if tokenizer.vocab != config.geometry.vocab:
         raise FormatError(
             f"{path}: has {tokenizer.vocab} tokens, {CONFIG} says vocab = {config.geometry.vocab}: "
@@ -229,7 +229,7 @@ def _plain(value: Any) -> Any:
 
 
 def _text(field: str, value: object) -> str:
-    return str(_typed(field, value, "a text", lambda found: isinstance(found, str) and bool(found)))
+    return str(_typed(field, value, "a text of valid Unicode", _is_text))
 
 
 def _id(field: str, value: object) -> int | None:
@@ -245,9 +245,15 @@ def _typed(field: str, value: Any, allowed: str, fits: Callable[[Any], bool]) ->
     return value
 
 
+def _is_text(value: Any) -> bool:
+    """Whether it is a text that UTF-8 can hold: JSON may write half of a surrogate pair."""
+    return isinstance(value, str) and bool(value) and not any("\ud800" <= sign <= "\udfff" for sign in value)
+
+
 def _is_integer(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _is_number(value: Any) -> bool:
-    return _is_integer(value) or isinstance(value, float)
+    """Whether it is a number that a float can hold."""
+    return isinstance(value, float) or (_is_integer(value) and abs(value) < 1 << 1023)

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from engine.checkpoint import TENSOR_NAMES, Checkpoint
 from engine.enums import Order, Role, Type
-from engine.errors import ArgumentError
+from engine.errors import ArgumentError, NonFiniteError
 from engine.format import CflowWriter
 from engine.hyperparameters import Hyperparameters
 from engine.kernels import pack_tiles
@@ -120,7 +120,11 @@ def convert_checkpoint(
         with CflowWriter(target, hparams, specs, checkpoint.tokenizer_json, name, arrangement) as writer:
             total, done = sum(writer.layout.lengths), 0
             for spec, length in zip(writer.specs, writer.layout.lengths, strict=True):
-                writer.write(spec, _data(checkpoint, spec, shape, errors))
+                data = _data(checkpoint, spec, shape, errors)
+                try:
+                    writer.write(spec, data)
+                except NonFiniteError as error:  # a value beyond what the scales of its type hold
+                    raise NonFiniteError(f"{folder}: {error}") from error
                 done += length
                 if progress is not None:
                     progress(done, total)

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.enums import Order, Role, Type
-from engine.errors import ArgumentError, UnsupportedError
+from engine.errors import ArgumentError, NonFiniteError, UnsupportedError
 from engine.format import CflowWriter
 from engine.gguf_hyperparameters import architecture_of, read_hyperparameters
 from engine.gguf_names import NAMES, ROTATED_PARTS, GgufArchitecture, half_split_order
@@ -81,8 +81,11 @@ def convert(
         total = sum(writer.layout.lengths)
         done = 0
         for spec, length in zip(writer.specs, writer.layout.lengths, strict=True):
-            for piece in plan.data(spec):
-                writer.write(spec, piece)
+            try:
+                for piece in plan.data(spec):
+                    writer.write(spec, piece)
+            except NonFiniteError as error:
+                raise NonFiniteError(f"{source_path}: {error}") from error
             done += length
             if progress is not None:
                 progress(done, total)

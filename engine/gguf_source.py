@@ -25,6 +25,11 @@ _VERSIONS = (2, 3)
 _SCALARS = dict(enumerate("BbHhIif?")) | {10: "Q", 11: "q", 12: "d"}
 _STRING, _ARRAY = 8, 9
 _MAX_DIMENSIONS = 4
+# What is read becomes Python objects of many times its size: more than a real file has is refused.
+_MAX_ENTRIES, _MAX_TENSORS = 1 << 16, 1 << 17
+_MAX_ITEMS = 1 << 22  # of an array: no vocabulary has more tokens or merges
+_MAX_TEXT_BYTES = 1 << 22
+_MAX_NAME_BYTES = (1 << 16) - 1  # as the format says of keys
 _DEFAULT_ALIGNMENT = 32
 
 _TYPES = {
@@ -150,11 +155,12 @@ class _Parser:
         version = self._number("I")
         if version not in _VERSIONS:
             raise self._error(f"GGUF version {version}; versions 2 and 3, little-endian, work")
-        tensor_count, key_count = self._number("Q"), self._number("Q")
+        tensor_count = self._bounded(self._number("Q"), "tensor count", _MAX_TENSORS)
+        key_count = self._bounded(self._number("Q"), "metadata count", _MAX_ENTRIES)
         metadata = {}
         for index in range(key_count):
             self._what = f"metadata entry {index}"
-            key = self._string()
+            key = self._string(_MAX_NAME_BYTES)
             self._what = f"metadata key {key}"
             if key in metadata:
                 raise self._error(f"metadata key {key} is there twice")
@@ -162,7 +168,7 @@ class _Parser:
         tensors = {}
         for index in range(tensor_count):
             self._what = f"tensor info {index}"
-            name = self._string()
+            name = self._string(_MAX_NAME_BYTES)
             self._what = f"tensor {name}"
             if name in tensors:
                 raise self._error(f"tensor {name} is there twice")
@@ -191,8 +197,13 @@ class _Parser:
         layout = "<" + code
         return struct.unpack_from(layout, self._data, self._advance(struct.calcsize(layout)))[0]
 
-    def _string(self) -> str:
-        size = self._number("Q")
+    def _bounded(self, found: int, what: str, largest: int) -> int:
+        if found > largest:
+            raise self._error(f"{self._what}: {what} is {found}, at most {largest} is allowed")
+        return found
+
+    def _string(self, largest: int = _MAX_TEXT_BYTES) -> str:
+        size = self._bounded(self._number("Q"), "length of a string", largest)
         start = self._advance(size)
         try:
             return str(self._data[start : start + size], "utf-8")
@@ -207,6 +218,7 @@ class _Parser:
         return self._number(self._scalar_code(kind))
 
     def _array(self, element: int, count: int) -> list[Any]:
+        self._bounded(count, "array length", _MAX_ITEMS)
         if element == _STRING:
             return [self._string() for _ in range(count)]
         code = "<" + self._scalar_code(element)

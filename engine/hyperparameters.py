@@ -71,8 +71,9 @@ class Hyperparameters:
     eos: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("rms_eps", "rope_base"):
-            object.__setattr__(self, name, float(np.float32(getattr(self, name))))
+        with np.errstate(over="ignore"):  # beyond float32 is infinite, and refused below
+            for name in ("rms_eps", "rope_base"):
+                object.__setattr__(self, name, float(np.float32(getattr(self, name))))
         self._check_sizes()
         self._check_choices()
 

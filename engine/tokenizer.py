@@ -7,6 +7,7 @@ those that `tokenizer.ggml.pre` names.
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Self
 
 import tokenizers
@@ -46,12 +47,12 @@ class Tokenizer:
         self._inner = inner
 
     @classmethod
-    def from_json(cls, json: str) -> Self:
-        """From the text of a tokenizer.json. Raises FormatError when it is none."""
+    def from_json(cls, json: str, where: Path | str = "the tokenizer of the file") -> Self:
+        """From the text of a tokenizer.json. Raises FormatError that names `where` when it is none."""
         try:
             return cls(tokenizers.Tokenizer.from_str(json))
         except Exception as error:  # the library raises plain Exception for any malformed file
-            raise FormatError(f"the tokenizer of the file cannot be read: {error}") from error
+            raise FormatError(f"{where}: cannot be read: {error}") from error
 
     def to_json(self) -> str:
         """The text of a tokenizer.json."""

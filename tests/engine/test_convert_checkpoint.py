@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.checkpoint import TENSOR_NAMES
+from engine.checkpoint import TENSOR_NAMES, Checkpoint
 from engine.convert_checkpoint import WeightClass, convert_checkpoint, parse_types
 from engine.enums import Order, Role, Type
 from engine.errors import ArgumentError, CflowError, FileError, FormatError, NonFiniteError
@@ -199,6 +199,21 @@ SPOILT: dict[str, tuple[Spoil, type[CflowError], str]] = {
     ),
     "no field": (lambda s: s.config.pop("vocab"), FormatError, "vocab is None, must be an integer"),
     "an unknown field": (lambda s: s.config.update(dropout=0.1), FormatError, "field dropout is unknown"),
+    "a number beyond floats": (
+        lambda s: s.config.update(eps=10**400),
+        FormatError,
+        "config.json: eps is 1000000",
+    ),
+    "a number beyond float32": (
+        lambda s: s.config.update(rope_base=1e300),
+        FormatError,
+        "config.json: rope_base is inf",
+    ),
+    "half of a surrogate pair": (
+        lambda s: s.config.update(name="\ud800"),
+        FormatError,
+        "config.json: name is '.ud800', must be a text of valid Unicode",
+    ),
     "an odd width": (lambda s: s.config.update(d_model=65), FormatError, "d_model is 65, must be a multiple"),
     "a delay of arch1": (
         lambda s: s.config.update(architecture="two_stream"),
@@ -249,6 +264,22 @@ def test_config_that_is_no_object(tmp_path: Path) -> None:
     (folder / "config.json").write_text(json.dumps([1]))
     with pytest.raises(FormatError, match=r"config.json: is a JSON list, must be an object"):
         convert_checkpoint(folder, tmp_path / "m.cflow")
+
+
+def test_config_that_is_nested_too_deeply(tmp_path: Path) -> None:
+    folder = CheckpointFolder(TINY["arch4"]).write(tmp_path / "m")
+    (folder / "config.json").write_text(100_000 * "[")
+    with pytest.raises(FormatError, match=r"config.json: is not JSON: maximum recursion"):
+        Checkpoint(folder)
+
+
+def test_a_weight_beyond_the_scales_of_its_type_names_the_folder(tmp_path: Path) -> None:
+    source = CheckpointFolder(TINY["arch4"])
+    source.tensors["head.weight"][0, 0] = 1e30
+    folder = source.write(tmp_path / "m")
+    with pytest.raises(NonFiniteError, match=r"/m: head"):
+        convert_checkpoint(folder, tmp_path / "m.cflow")
+    assert list(tmp_path.iterdir()) == [folder]
 
 
 def test_types_by_class() -> None:
