@@ -1,8 +1,9 @@
-"""Small texts for the tests of this folder."""
+"""Small texts for the tests of this folder; or `python -m tests.architectures.texts FOLDER`: its tokens."""
 
 from __future__ import annotations
 
 import random
+import sys
 from pathlib import Path
 
 from architectures.prepared import Prepared, prepare
@@ -41,3 +42,7 @@ def write_text(path: Path, count: int = 60, seed: int = 0) -> Path:
 def small_data(folder: Path, vocab: int = 300) -> Prepared:
     """Prepared tokens of about 2,500 words."""
     return prepare([write_text(folder / "text.txt")], folder / "tokens", vocab)
+
+
+if __name__ == "__main__":
+    small_data(Path(sys.argv[1]))
