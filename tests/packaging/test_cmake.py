@@ -137,6 +137,7 @@ def test_build_info_names_the_compiler(tmp_path: Path) -> None:
             {"CFLOW_SIMDE": "ON", "CMAKE_SYSTEM_NAME": "Linux", "CMAKE_SYSTEM_PROCESSOR": "aarch64"},
             "CFLOW_SIMDE=ON needs an x86-64 target",
         ),
+        ({"CFLOW_FUZZ": "ON", "CMAKE_C_COMPILER": "gcc"}, "CFLOW_FUZZ=ON needs clang"),
     ],
 )
 def test_wrong_options_are_refused(tmp_path: Path, options: dict[str, str], message: str) -> None:
