@@ -1,6 +1,7 @@
 """An open .cflow or .vflow model: parameters, tensor table, tokenizer, verification."""
 
 import ctypes
+import os
 import struct
 import threading
 import weakref
@@ -58,7 +59,7 @@ class Model:
         self.path = Path(path)
         self._library = lib()
         handle = ModelHandle()
-        check(self._library.cflow_model_open(str(self.path).encode(), byref(handle)))
+        check(self._library.cflow_model_open(os.fsencode(self.path), byref(handle)))
         self._handle = handle
         self._sessions: weakref.WeakSet[_Closable] = weakref.WeakSet()
         # A verification reads the mapping on its own thread: closing cancels it and takes the guard after it.

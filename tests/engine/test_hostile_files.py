@@ -224,6 +224,16 @@ def test_utf8_is_what_python_takes_for_it(
             assert model.name == found
 
 
+def test_a_file_name_that_is_not_utf8(good: bytes, tmp_path: Path) -> None:
+    path = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff\xfe.cflow"))
+    path.write_bytes(good)
+    with Model(path) as model:
+        assert model.tensors
+    path.write_bytes(good[:100])
+    with pytest.raises(FormatError, match="too short"):
+        Model(path)
+
+
 def test_a_pipe_is_refused_at_once(tmp_path: Path) -> None:
     path = tmp_path / "pipe.cflow"
     os.mkfifo(path)
