@@ -10,7 +10,7 @@ import pytest
 from tools.build_engine import ROOT
 
 DOCUMENTS = [
-    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md")),
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")),
     *sorted(path for path in (ROOT / "docs").rglob("*.md") if "generated" not in path.parts),
 ]
 LINK = re.compile(r"\[[^\]]+\]\(([^)\s]+)\)")
@@ -18,7 +18,7 @@ PATH = re.compile(
     r"`((?:architectures|baselines|claims|cli|cmake|docs|engine|harness|reports|tests|tools)/[\w./-]*\w)`"
 )
 ENVIRONMENT = re.compile(r"tox -e ([a-z]\w*)")
-MODULE = re.compile(r"python3? -m ((?:tools|harness|architectures)\.[\w.]+)")
+MODULE = re.compile(r"python3? -m ((?:tools|tests|harness|architectures)\.[\w.]+)")
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
