@@ -5,7 +5,8 @@ GGUF metadata byte-level BPE vocabularies (`tokenizer.ggml.model` = "gpt2") are 
 those that `tokenizer.ggml.pre` names.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -40,17 +41,35 @@ class GgufVocabulary:
     add_bos: bool
 
 
-class Tokenizer:
-    """Text to ids and back."""
+_OF_A_FILE = "the tokenizer of the file"
 
-    def __init__(self, inner: tokenizers.Tokenizer) -> None:
+
+@contextmanager
+def _panics_are_faults(where: Path | str) -> Iterator[None]:
+    """A panic of the library's Rust code, which is no Exception, becomes a FormatError."""
+    try:
+        yield
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":
+            raise
+        raise FormatError(f"{where}: the library cannot work with it: {error}") from error
+
+
+class Tokenizer:
+    """Text to ids and back. Every use raises FormatError for a tokenizer that contradicts itself."""
+
+    def __init__(self, inner: tokenizers.Tokenizer, where: Path | str = _OF_A_FILE) -> None:
         self._inner = inner
+        self._where = where
 
     @classmethod
-    def from_json(cls, json: str, where: Path | str = "the tokenizer of the file") -> Self:
+    def from_json(cls, json: str, where: Path | str = _OF_A_FILE) -> Self:
         """From the text of a tokenizer.json. Raises FormatError that names `where` when it is none."""
         try:
-            return cls(tokenizers.Tokenizer.from_str(json))
+            with _panics_are_faults(where):
+                return cls(tokenizers.Tokenizer.from_str(json), where)
+        except FormatError:
+            raise
         except Exception as error:  # the library raises plain Exception for any malformed file
             raise FormatError(f"{where}: cannot be read: {error}") from error
 
@@ -70,11 +89,13 @@ class Tokenizer:
 
     def encode(self, text: str) -> list[int]:
         """Ids of a text, with the begin-of-text id in front where the model wants it."""
-        return list(self._inner.encode(text).ids)
+        with _panics_are_faults(self._where):
+            return list(self._inner.encode(text).ids)
 
     def decode(self, ids: Iterable[int]) -> str:
         """Text of ids; special tokens are left out."""
-        return self._inner.decode(list(ids), skip_special_tokens=True)
+        with _panics_are_faults(self._where):
+            return self._inner.decode(list(ids), skip_special_tokens=True)
 
     def stream(self) -> Callable[[int], str]:
         """A function from the next id to the text that has become complete with it.
@@ -84,7 +105,8 @@ class Tokenizer:
         state = decoders.DecodeStream(skip_special_tokens=True)
 
         def step(token: int) -> str:
-            return state.step(self._inner, token) or ""
+            with _panics_are_faults(self._where):
+                return state.step(self._inner, token) or ""
 
         return step
 
