@@ -38,6 +38,21 @@ if(CFLOW_MUTANT)
     endif()
 endif()
 
+# Against faults of memory: canaries, checked forms of libc's functions, and addresses that are resolved once, when the
+# library is loaded, and then read-only. The same folder names wherever it is built, so that the same sources give the
+# same bytes.
+if(CMAKE_C_COMPILER_ID MATCHES "GNU|Clang")
+    set(prefix_flags -ffile-prefix-map=${CMAKE_CURRENT_SOURCE_DIR}=. -ffile-prefix-map=${CMAKE_CURRENT_BINARY_DIR}=build)
+    target_compile_options(cflow_flags INTERFACE ${prefix_flags})
+    if(NOT CFLOW_SANITIZE)
+        target_compile_options(cflow_flags INTERFACE -fstack-protector-strong
+            "$<$<CONFIG:Release,RelWithDebInfo,MinSizeRel>:-U_FORTIFY_SOURCE;-D_FORTIFY_SOURCE=2>")
+    endif()
+    if(CMAKE_SYSTEM_NAME STREQUAL "Linux")
+        target_link_options(cflow_flags INTERFACE -Wl,-z,relro -Wl,-z,now -Wl,-z,noexecstack -Wl,--build-id=sha1)
+    endif()
+endif()
+
 # Per source. The vector kernels are templates, inlined by force in many variants: instrumented they take minutes to
 # compile unless optimised less, and without the checks that AddressSanitizer makes redundant, or nearly so.
 set(optimisation -O3)
