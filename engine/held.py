@@ -30,13 +30,13 @@ def replaced_name(path: Path) -> Path:
 def remove_left(path: Path) -> None:
     """Removes what killed writers of `path` left beside it; a folder that one had taken away comes back."""
     name = rf"\.{re.escape(path.name)}\.\d+"
-    for left in _unheld(path.parent, re.compile(rf"{name}\.old\.tmp")):
+    for left in unheld(path.parent, re.compile(rf"{name}\.old\.tmp")):
         if path.exists():
             _remove(left)
         else:
             with suppress(OSError):
                 left.rename(path)
-    for left in _unheld(path.parent, re.compile(rf"{name}\.tmp")):
+    for left in unheld(path.parent, re.compile(rf"{name}\.tmp")):
         _remove(left)
 
 
@@ -53,8 +53,10 @@ def create_folder(temporary: Path) -> int:
     """A new folder that this process holds until it closes the descriptor."""
 
     def create() -> int:
-        temporary.mkdir()
-        return os.open(temporary, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        while True:
+            temporary.mkdir()
+            with suppress(FileNotFoundError):  # taken for a left one before it was opened
+                return os.open(temporary, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
     return _held(temporary, create)
 
@@ -65,7 +67,7 @@ def temporary_folder(parent: Path, prefix: str) -> Iterator[Path]:
 
     prefix: begins with a dot. Only the owner can look into the folder.
     """
-    for left in _unheld(parent, re.compile(rf"{re.escape(prefix)}[a-z0-9_]{{8}}")):
+    for left in unheld(parent, re.compile(rf"{re.escape(prefix)}[a-z0-9_]{{8}}")):
         _remove(left)
     while True:
         folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
@@ -111,7 +113,7 @@ def _hold(descriptor: int, path: Path) -> bool:
         return False
 
 
-def _unheld(folder: Path, name: re.Pattern[str]) -> Iterator[Path]:
+def unheld(folder: Path, name: re.Pattern[str]) -> Iterator[Path]:
     """What of that name nobody holds, each held here while the caller looks at it.
 
     What cannot be opened or locked is passed over: it is somebody's.

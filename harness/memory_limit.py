@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from itertools import count
 from pathlib import Path
 from typing import Final
 
+from engine.held import create_folder, unheld
 from harness.errors import HarnessError
 
 CGROUPS: Final = Path("/sys/fs/cgroup")
@@ -91,12 +93,17 @@ def _controller(root: Path) -> tuple[Path, str]:
 def memory_limit(limit_bytes: int, root: Path = CGROUPS) -> Iterator[MemoryGroup]:
     """A cgroup with that limit, removed at the end; its processes must have ended by then.
 
+    Those that a killed process left go first.
+
     Raises MemoryLimitError where there are no memory cgroups or they cannot be made, which takes root.
     """
     parent, control = _controller(root)
+    for left in unheld(parent, re.compile(r"cflow-\d+-\d+")):
+        with suppress(OSError):  # it has processes
+            left.rmdir()
     folder = parent / f"cflow-{os.getpid()}-{next(_NUMBERS)}"
     try:
-        folder.mkdir()
+        held = create_folder(folder)
     except OSError as error:
         raise MemoryLimitError(
             f"{folder}: cannot be made: {error.strerror}; memory cgroups take root"
@@ -109,3 +116,4 @@ def memory_limit(limit_bytes: int, root: Path = CGROUPS) -> Iterator[MemoryGroup
     finally:
         with suppress(OSError):  # a process that does not end keeps it; the next boot removes it
             folder.rmdir()
+        os.close(held)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -11,6 +13,13 @@ from harness.errors import HarnessError
 from harness.machine import block_folder
 
 ROOT: Final = Path("/")
+_WATCHER: Final = """
+import sys
+if not sys.stdin.buffer.read(1):
+    with open(sys.argv[1], "w") as control:
+        control.write(sys.argv[2])
+"""
+"""Waits for a byte that says that all is done; a pipe that ends without one had a writer that was killed."""
 
 
 class ReadAheadError(HarnessError):
@@ -37,22 +46,34 @@ def read_ahead_kib(folder: Path, root: Path = ROOT) -> int:
 def read_ahead(folder: Path, kib: int | None, root: Path = ROOT) -> Iterator[int]:
     """Inside the block the disk under `folder` reads `kib` KiB ahead (None: as it is); yields what holds.
 
-    A file takes the setting when it is opened. The old one comes back whatever happens inside; the setting
-    is the whole machine's. Raises ReadAheadError where it cannot be set, which takes root.
+    A file takes the setting when it is opened. The old one comes back whatever happens inside, also when this
+    process is killed: another one, in a session of its own, waits for that. The setting is the whole
+    machine's. Raises ReadAheadError where it cannot be set, which takes root.
     """
     before = read_ahead_kib(folder, root)
     if kib is None or kib == before:
         yield before
         return
     control = _control(folder, root)
-    try:
-        control.write_text(f"{kib}\n")
-    except OSError as error:
-        raise ReadAheadError(f"{control}: cannot be set: {error.strerror}; it takes root") from error
-    try:
+    with _taken_back(control, before):
+        try:
+            control.write_text(f"{kib}\n")
+        except OSError as error:
+            raise ReadAheadError(f"{control}: cannot be set: {error.strerror}; it takes root") from error
         yield read_ahead_kib(folder, root)
-    finally:
-        control.write_text(f"{before}\n")
+
+
+@contextmanager
+def _taken_back(control: Path, before: int) -> Iterator[None]:
+    """Writes `before` at the end of the block, or of this process."""
+    command = [sys.executable, "-I", "-S", "-c", _WATCHER, str(control), f"{before}\n"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True) as watcher:
+        try:
+            yield
+        finally:
+            with suppress(OSError):  # where it could not be set
+                control.write_text(f"{before}\n")
+            watcher.communicate(b".")
 
 
 def block_reads(folder: Path, root: Path = ROOT) -> tuple[int, int]:

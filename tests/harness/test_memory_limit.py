@@ -110,6 +110,30 @@ def test_swap_goes_beyond_a_limit_unless_it_is_forbidden(root: Path, tmp_path: P
         assert not group.may_swap(swaps)
 
 
+KILLED = """
+import os, signal
+from harness.memory_limit import memory_limit
+with memory_limit(1 << 28) as group:
+    print(group.folder, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_group_that_a_killed_process_left_goes_with_the_next(tmp_path: Path) -> None:
+    root = Path(__file__).parents[2]
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED], cwd=root, capture_output=True, text=True, check=False
+    )
+    if not done.stdout:
+        pytest.skip(done.stderr.splitlines()[-1])
+    left = Path(done.stdout.strip())
+    assert left.is_dir()
+    with memory_limit(LIMIT) as first:
+        assert not left.exists()
+        with memory_limit(LIMIT):
+            assert first.folder.is_dir()  # somebody's
+
+
 def test_a_real_group_holds_a_process(tmp_path: Path) -> None:
     try:
         with memory_limit(LIMIT) as group:

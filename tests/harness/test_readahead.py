@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from harness.readahead import ReadAheadError, block_reads, read_ahead, read_ahead_kib
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -32,6 +38,28 @@ def test_it_is_set_and_taken_back(tmp_path: Path, root: Path) -> None:
     assert read_ahead_kib(tmp_path, root) == 4096
     with read_ahead(tmp_path, None, root) as holds:
         assert holds == 4096
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from harness.readahead import read_ahead, read_ahead_kib
+folder, root = map(Path, sys.argv[1:])
+with read_ahead(folder, 128, root):
+    assert read_ahead_kib(folder, root) == 128
+    print("set", flush=True)
+    os.killpg(0, signal.SIGKILL)
+"""
+
+
+def test_it_is_taken_back_when_the_process_group_is_killed(tmp_path: Path, root: Path) -> None:
+    command = [sys.executable, "-c", KILLED, str(tmp_path), str(root)]
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, start_new_session=True, check=False)
+    assert (done.returncode, done.stdout) == (-signal.SIGKILL, b"set\n")
+    deadline_s = time.monotonic() + 60
+    while read_ahead_kib(tmp_path, root) != 4096:
+        assert time.monotonic() < deadline_s
+        time.sleep(0.01)
 
 
 @pytest.mark.parametrize("failure", [RuntimeError, KeyboardInterrupt])
