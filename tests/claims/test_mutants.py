@@ -7,29 +7,12 @@ from pathlib import Path
 import pytest
 
 from harness.check import check
+from tests.claims.mutants import MUTANTS, RECORDED
 from tests.claims.running import run_claims
 from tools.build_engine import build_engine
 
 pytestmark = pytest.mark.no_sanitizer
 
-# mutant: the checks that it turns, and of those around it the ones that it must leave alone
-MUTANTS = {
-    "drop_last_columns": (("3.agree_q8", "3.agree_f32"), ()),
-    "delay_off_by_one": (("7.path", "parity.logits", "parity.choice", "parity.layers"), ("7.law",)),
-    "hints_elsewhere": (("6.hint_reads", "6.walk_reads", "6.hint_places"), ("1.addresses",)),
-    "read_consumed_early": (("7.overlap_tokens",), ("7.overlap_window", "7.traffic")),
-    "read_all_experts": (
-        ("7.traffic", "7.law", "1.addresses", "1.bytes", "1.resident", "1.trained", "e2e.active"),
-        ("5.order",),
-    ),
-    "stripes_out_of_order": (("5.order",), ("1.addresses", "7.traffic")),
-    "unfused": (("4.loads", "4.l1"), ("4.bytes", "4.equal")),
-    "wrong_expert_read": (("7.overlap_tokens",), ("7.overlap_window", "7.traffic")),
-    "walk_backwards": (("8.walk",), ("5.order", "5.order_staged")),
-    "wrong_tile_order": (("2.l1.simulated",), ("4.loads", "4.equal")),
-}
-# Those whose checks replay what libcflow_record writes down; it is half of a build.
-RECORDED = ("unfused", "wrong_tile_order")
 # What the right engine says, so that a verdict that is always the same cannot pass for a caught mutant.
 HEALTHY = {
     "1.addresses": "SUPPORTED",
