@@ -109,7 +109,7 @@ def go_on(
 def outcome(rule: Rule, found: Sequence[Sequence[dict[str, Any]]]) -> Simulated:
     """Live repetitions of a check, to be asked as replayed ones are."""
     runs = tuple(tuple(_interval(cell) for cell in cells) for cells in found)
-    return Simulated(rule, runs, (True,) * len(runs))
+    return Simulated(rule, runs)
 
 
 def _interval(cell: dict[str, Any]) -> Interval:

@@ -10,13 +10,14 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cache
 from typing import Final
 
 from harness.kinds import INCONCLUSIVE, REFUTED, SUPPORTED, Target, Verdict
-from harness.registry import DEFAULT_GUARD, Check
-from harness.statistics import PositiveControl, median, summarise
-from harness.verdict import combine, place
+from harness.registry import Check
+from harness.statistics import MIN_ROUNDS, PositiveControl, median, summarise
+from harness.verdict import place
+from harness.voids import MIN_PROBE
 from tools.alarms.replay import (
     POSITIVE,
     disturbed,
@@ -25,14 +26,18 @@ from tools.alarms.replay import (
     replay,
     stretch,
     subjects,
-    valid_rounds,
 )
 from tools.alarms.rules import Rule, Run
 from tools.alarms.stored import Piece, Store
 
 RUNS: Final = 200
+SEED: Final = 1
+STAND_IN: Final = "decode, 1 thread"
+"""Whose calm rounds are taken for a material that has none."""
 EFFECT: Final = 0.03
 WANTED_POWER: Final = 0.8
+EFFECTS: Final = tuple(step / 200 for step in range(1, 41))
+"""In steps of half a percent, up to 20 %."""
 
 
 @dataclass(frozen=True)
@@ -66,49 +71,46 @@ class Strictness:
 
 @dataclass(frozen=True)
 class Simulated:
-    """Runs of one rule. intervals: per run of the bootstrap, one of each cell. quiet: of which pieces."""
+    """Runs of one rule: in each, the interval of every cell. stood_in: of rounds of STAND_IN."""
 
     rule: Rule
     intervals: tuple[tuple[Interval, ...], ...]
-    quiet: tuple[bool, ...]
+    stood_in: bool = False
 
     def alarms(self, target: Target, truth: float) -> int:
-        """Runs in which a cell is decided, all cells being at `truth`, an end of the target."""
-        return sum(self._said(cells, target, truth) != INCONCLUSIVE for cells in self.intervals)
+        """Runs in which at least one cell is decided, all cells being at `truth`, an end of the target. So a
+        run counts in which one interval misses, whatever the other cells make of the check's verdict.
+        """
+        return sum(
+            any(cell.verdict(target, truth) != INCONCLUSIVE for cell in cells) for cells in self.intervals
+        )
 
     def wrong_if_equal(self, target: Target) -> int:
-        """Runs with a wrong verdict, had all arms been equal: the true figure is 1."""
-        right = place(1.0, 1.0, target)
-        said = [self._said(cells, target, 1.0) for cells in self.intervals]
-        return sum(one not in (right, INCONCLUSIVE) for one in said)
+        """Runs with a wrong verdict of a cell, had all arms been equal: the true figure is 1."""
+        fine = (place(1.0, 1.0, target), INCONCLUSIVE)
+        return sum(any(cell.verdict(target, 1.0) not in fine for cell in cells) for cells in self.intervals)
 
-    def _said(self, cells: Sequence[Interval], target: Target, truth: float) -> Verdict:
-        return combine(cell.verdict(target, truth) for cell in cells)
+    @property
+    def decided(self) -> float:
+        """Share of the cells' intervals whose controls held."""
+        every = [cell.decides for cells in self.intervals for cell in cells]
+        return sum(every) / len(every)
 
-    @cached_property
-    def quiet_cells(self) -> tuple[tuple[Interval, ...], ...]:
-        """Of each cell, its intervals in the runs from quiet rounds alone."""
-        runs = [cells for cells, quiet in zip(self.intervals, self.quiet, strict=True) if quiet]
-        return tuple(zip(*runs, strict=True))
-
-    def power(self, target: Target, end: float, effect: float) -> float | None:
-        """Least share, over cells and over both sides of that end of the target, of quiet runs that are right
-        about a truth `effect` away from it. None when no rounds are quiet.
+    def power(self, target: Target, end: float, effect: float) -> float:
+        """Least share, over cells and over both sides of that end of the target, of runs that are right about
+        a truth `effect` away from it.
         """
-        shares = [
-            sum(one.verdict(target, truth) == wanted for one in cell) / len(cell)
-            for cell in self.quiet_cells
-            for truth, wanted in sides(target, end, effect)
-        ]
-        return min(shares) if shares else None
+        count = len(self.intervals)
+        shares: list[float] = []
+        for number in range(len(self.intervals[0])):
+            cell = [cells[number] for cells in self.intervals]
+            for truth, wanted in sides(target, end, effect):
+                shares.append(sum(one.verdict(target, truth) == wanted for one in cell) / count)
+        return min(shares)
 
     def smallest_effect(self, target: Target, end: float, power: float = WANTED_POWER) -> float | None:
-        """The least effect, in thousandths, that is seen with that power, up to 1; None: no such effect."""
-        for step in range(1, 1001):
-            found = self.power(target, end, step / 1000)
-            if found is not None and found >= power:
-                return step / 1000
-        return None
+        """The least effect out of EFFECTS that is seen with that power; None: none of them is."""
+        return next((effect for effect in EFFECTS if self.power(target, end, effect) >= power), None)
 
 
 def ends(target: Target, run: Run) -> list[float]:
@@ -124,42 +126,44 @@ def sides(target: Target, end: float, effect: float) -> Iterator[tuple[float, Ve
 
 
 class Bootstrap:
-    """Replays runs of a store, each once for all checks that arrange their rounds alike."""
+    """Replays runs of a store, each once for all checks that arrange their rounds alike.
 
-    def __init__(self, store: Store, runs: int = RUNS, seed: int = 1) -> None:
-        self._store, self._runs, self._seed = store, runs, seed
+    wanted: the rules and checks that will be asked for. calm_only: of rounds that no rule voids;
+    where a material has fewer than MIN_ROUNDS of them, those of STAND_IN.
+    """
+
+    def __init__(
+        self, store: Store, wanted: Sequence[tuple[Rule, Check]], runs: int = RUNS, *, calm_only: bool = False
+    ) -> None:
+        pieces = [calm(piece) for piece in store.pieces] if calm_only else store.pieces
+        self._pieces: dict[str, list[Piece]] = {}
+        for piece in pieces:
+            if len(piece.rounds) >= MIN_ROUNDS:
+                self._pieces.setdefault(piece.material, []).append(piece)
+        self._runs, self._wanted, self._calm_only = runs, wanted, calm_only
         self._kept: dict[tuple[Run, int], dict[Strictness, list[tuple[Interval, ...]]]] = {}
 
-    def simulate(self, rule: Rule, check: Check, others: Sequence[tuple[Rule, Check]] = ()) -> Simulated:
-        """Runs of a rule; others: what else will be asked for, so that its rounds are replayed but once."""
-        parts, flags = [], []
+    def simulate(self, rule: Rule, check: Check) -> Simulated | None:
+        """Runs of a rule; None when a material has no rounds."""
+        missing = [run for run in rule.runs if run.material not in self._pieces]
+        if missing and not (self._calm_only and STAND_IN in self._pieces):
+            return None
+        parts = []
         for index, run in enumerate(rule.runs):
-            strict = Strictness.of(check, run)
-            ordinal = rule.runs[:index].count(run)
-            if strict not in self._kept.get((run, ordinal), {}):
-                wanted = {strict}
-                for other, its in others:
-                    if other.runs.count(run) > ordinal:
-                        wanted.add(Strictness.of(its, run))
-                self._kept[run, ordinal] = self._replayed(run, ordinal, sorted(wanted, key=repr))
-            parts.append(self._kept[run, ordinal][strict])
-            pieces = self._pieces(run)
-            flags.append([quiet(pieces[number % len(pieces)]) for number in range(self._runs)])
-        joined = tuple(tuple(cell for cells in run for cell in cells) for run in zip(*parts, strict=True))
-        return Simulated(rule, joined, tuple(all(each) for each in zip(*flags, strict=True)))
+            key = run, rule.runs[:index].count(run)
+            if key not in self._kept:
+                self._kept[key] = self._replayed(*key)
+            parts.append(self._kept[key][Strictness.of(check, run)])
+        joined = (tuple(cell for cells in run for cell in cells) for run in zip(*parts, strict=True))
+        return Simulated(rule, tuple(joined), bool(missing))
 
-    def _pieces(self, run: Run) -> tuple[Piece, ...]:
-        pieces = self._store.of(run.material)
-        if not pieces:
-            raise ValueError(f"no stored rounds of {run.material!r}")
-        return pieces
-
-    def _replayed(
-        self, run: Run, ordinal: int, wanted: Sequence[Strictness]
-    ) -> dict[Strictness, list[tuple[Interval, ...]]]:
-        rng = random.Random(f"{self._seed} {run} {ordinal}")
-        pieces = self._pieces(run)
-        found: dict[Strictness, list[tuple[Interval, ...]]] = {strict: [] for strict in wanted}
+    def _replayed(self, run: Run, ordinal: int) -> dict[Strictness, list[tuple[Interval, ...]]]:
+        """The `ordinal`-th run of that kind of a rule, for every strictness that it will be asked with."""
+        rng = random.Random(f"{SEED} {run} {ordinal}")
+        pieces = self._pieces.get(run.material) or self._pieces[STAND_IN]
+        found: dict[Strictness, list[tuple[Interval, ...]]] = {
+            Strictness.of(check, run): [] for rule, check in self._wanted if rule.runs.count(run) > ordinal
+        }
         for number in range(self._runs):
             piece = pieces[number % len(pieces)]
             timed = replay(run, piece, stretch(piece, most_rounds(run), rng), rng.getrandbits(32))
@@ -188,9 +192,9 @@ def share_of_roof(piece: Piece) -> float:
 
 
 @cache
-def quiet(piece: Piece) -> bool:
-    """Whether the rounds of a piece, judged as one A/A run with the usual guard, give no reason to doubt."""
+def calm(piece: Piece) -> Piece:
+    """The rounds of a piece that no rule voids: what a machine without neighbours would have kept."""
     arms = len(piece.rounds[0].ns)
-    valid = valid_rounds(piece.rounds, [disturbed(one, arms) for one in piece.rounds])
-    timed = replay(Run(piece.material, arms, valid), piece, piece.rounds, 0)
-    return not summarise(timed, 0.95, DEFAULT_GUARD).reasons
+    least = MIN_PROBE * median([one.probe_bytes_per_ns for one in piece.rounds])
+    kept = [one for one in piece.rounds if one.probe_bytes_per_ns >= least and not disturbed(one, arms)]
+    return replace(piece, rounds=tuple(kept))

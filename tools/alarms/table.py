@@ -25,20 +25,27 @@ BEGIN, END = "<!-- table: python -m tools.alarms false --write -->", "<!-- end o
 class Row:
     """A rule and what its runs came to.
 
-    alarms: runs out of `runs` that decide although the truth lies on an end of the target. equal: runs with a
-    wrong verdict on equal arms. quiet_runs: those from quiet rounds, which `decided` (the share whose
-    controls hold), `power` (at EFFECT) and `smallest` are of; None: no rounds are quiet, or no effect up to
-    100 %.
+    alarms: runs out of `runs` that decide although the truth lies on an end of the target; calm_alarms: the
+    same out of runs of rounds that no rule voids. equal: runs with a wrong verdict on equal arms, the larger
+    number of both. decided (the share whose controls hold), power (at EFFECT) and smallest (effect that is
+    seen often enough) are of the calm runs; None: there are none, or none of EFFECTS is seen. stood_in: they
+    are of other rounds than the check's own kind.
     """
 
     rule: Rule
     runs: int
     alarms: int
+    calm_alarms: int | None
     equal: int
-    quiet_runs: int
     decided: float | None
     power: float | None
     smallest: float | None
+    stood_in: bool
+
+    @property
+    def worst(self) -> int:
+        """The larger number of alarms."""
+        return max(self.alarms, self.calm_alarms or 0)
 
     @property
     def sees(self) -> bool | None:
@@ -59,31 +66,36 @@ def most_alarms(runs: int = RUNS, rate: float = ALARM_RATE, bound: float = BOUND
 
 
 def rows(store: Store, registry: Registry, runs: int = RUNS, rules: Sequence[Rule] = RULES) -> Iterator[Row]:
-    """The rows of all rules, one after another."""
-    bootstrap = Bootstrap(store, runs)
+    """The rows of all rules, one after another. Raises ValueError when a material has no rounds."""
     pairs = [(rule, registry.check(rule.check)) for rule in rules]
+    stored, quiet = Bootstrap(store, pairs, runs), Bootstrap(store, pairs, runs, calm_only=True)
     for rule, check in pairs:
-        yield row(bootstrap.simulate(rule, check, pairs), check)
+        found = stored.simulate(rule, check)
+        if found is None:
+            raise ValueError(
+                f"{rule.check}: {', '.join({run.material for run in rule.runs})}: no stored rounds"
+            )
+        yield row(found, quiet.simulate(rule, check), check)
 
 
-def row(found: Simulated, check: Check) -> Row:
-    """What runs of a rule came to, replayed or live."""
+def row(found: Simulated, calm: Simulated | None, check: Check) -> Row:
+    """What runs of a rule came to. calm: those of rounds that no rule voids."""
     targets = list(dict.fromkeys(cell.target for cell in check.cells if cell.target is not None))
-    places = [(target, end) for target in targets for end in ends(target, found.rule.runs[0])]
-    powers = [found.power(target, end, EFFECT) for target, end in places]
-    smallest = [found.smallest_effect(target, end) for target, end in places]
-    quiet = [one for cell in found.quiet_cells for one in cell]
-    known = [power for power in powers if power is not None]
-    effects = [effect for effect in smallest if effect is not None]
+    first = found.rule.runs[0]
+    places = [(target, end) for target in targets for end in ends(target, first)]
+    both = [found] if calm is None else [found, calm]
+    effects = [] if calm is None else [calm.smallest_effect(target, end) for target, end in places]
+    seen = [effect for effect in effects if effect is not None]
     return Row(
         rule=found.rule,
         runs=len(found.intervals),
         alarms=max(found.alarms(target, end) for target, end in places),
-        equal=0 if found.rule.runs[0].roof else max(found.wrong_if_equal(target) for target in targets),
-        quiet_runs=sum(found.quiet),
-        decided=sum(one.decides for one in quiet) / len(quiet) if quiet else None,
-        power=min(known) if known else None,
-        smallest=max(effects) if len(effects) == len(places) else None,
+        calm_alarms=None if calm is None else max(calm.alarms(target, end) for target, end in places),
+        equal=0 if first.roof else max(one.wrong_if_equal(target) for one in both for target in targets),
+        decided=None if calm is None else calm.decided,
+        power=None if calm is None else min(calm.power(target, end, EFFECT) for target, end in places),
+        smallest=max(seen) if len(seen) == len(places) else None,
+        stood_in=calm is not None and calm.stood_in,
     )
 
 
@@ -94,7 +106,8 @@ def text(found: Sequence[Row]) -> str:
         "Profiles",
         "Arms x rounds",
         "Cells",
-        "Alarms at an end",
+        f"Alarms of {RUNS}",
+        "of calm rounds",
         "Wrong on equal arms",
         "Controls hold",
         f"Sees {EFFECT:.0%}",
@@ -108,12 +121,13 @@ def _cells(row: Row) -> tuple[str, ...]:
     shapes = dict.fromkeys(f"{run.arms} x {run.rounds}" for run in runs)
     said = "" if row.sees is not False else " (too few)"
     return (
-        code(row.rule.check),
+        code(row.rule.check) + (" *" if row.stood_in else ""),
         ", ".join(row.rule.profiles),
         ", ".join(shapes),
         str(sum(run.cells for run in runs)),
-        f"{row.alarms} of {row.runs}",
-        f"{row.equal} of {row.runs}",
+        str(row.alarms),
+        "-" if row.calm_alarms is None else str(row.calm_alarms),
+        str(row.equal),
         _share(row.decided),
         _share(row.power) + said,
         "-" if row.smallest is None else f"{row.smallest:.1%}",
