@@ -48,8 +48,7 @@ def find_clang() -> str:
         if any(Path(shown.stdout.strip()).rglob("libclang_rt.fuzzer*.a")):
             return name
     raise BuildError(
-        "no clang with libFuzzer is installed (Debian, Ubuntu: apt install clang libclang-rt-dev, "
-        "or clang-14 libclang-rt-14-dev)"
+        "no clang with libFuzzer is installed (Debian, Ubuntu: apt install clang libclang-rt-dev)"
     )
 
 
