@@ -32,11 +32,11 @@ class Target:
         return ROOT / "fuzz/corpus" / self.name
 
 
-_TABLES = ("model.c", "tiles.c", "verify.c", "plan.c", "forward.c", "spans.c", "hash.c")
+_TABLES = ("model.c", "tiles.c", "plan.c", "forward.c", "spans.c", "hash.c", "utf8.c")
 _DATA = ("session.c", "residency.c", "load.c", "experts.c", "stream.c", "exec_routed.c", "exec_vector.c")
 _READER = ("reader.c", "reader_create.c", "reader_threads.c", "reader_uring.c")
 TARGETS = {
-    "cflow": Target("cflow", _TABLES),
+    "cflow": Target("cflow", (*_TABLES, "verify.c")),
     "vflow": Target("vflow", (*_TABLES, *_DATA, *_READER)),
 }
 
