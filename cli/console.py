@@ -102,7 +102,8 @@ def allowed_threads(wanted: int) -> int:
 def progress_bar(what: str) -> Iterator[Callable[[int, int], None]]:
     """A callback (done, total) that draws a bar on stderr when that is a terminal, and nothing otherwise."""
     console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    text = TextColumn("{task.description}", markup=False)  # the name of a file may look like markup
+    columns = (text, BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task(what, total=None)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cli import main
-from cli.console import UsageError, one_line
+from cli.console import UsageError, one_line, progress_bar
 from engine import native
 from engine.enums import Param
 from engine.errors import CflowError
@@ -86,6 +86,15 @@ def test_text_from_a_file_cannot_command_the_terminal_or_forge_a_line() -> None:
     assert shown == "x.gguf: tensor \\x1b[31mred\\ncflow: done\\u202e\\x9b is missing \u00e9"
     long = one_line("x.gguf: " + 10**6 * "n" + " is missing")
     assert len(long) < 2100 and long.startswith("x.gguf: ") and long.endswith(" is missing")
+
+
+def test_the_name_of_a_file_is_no_markup(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")  # as on a terminal
+    with progress_bar("converting [/bold][link=x].gguf") as progress:
+        progress(1, 2)
+    assert "[/bold][link=x].gguf" in capsys.readouterr().err
 
 
 def test_a_defect_of_ours_is_not_hidden(cflow: Cflow, monkeypatch: pytest.MonkeyPatch) -> None:
