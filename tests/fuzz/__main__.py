@@ -123,7 +123,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("target", choices=TARGETS)
     parser.add_argument("--seconds", type=float, default=60.0, help="for how long (default: 60)")
     parser.add_argument("--cases", type=int, default=0, help="how many cases at most (default: no limit)")
-    parser.add_argument("--work", type=Path, default=Path("build/fuzz/python"), help="default: build/fuzz/python")
+    parser.add_argument(
+        "--work", type=Path, default=Path("build/fuzz/python"), help="default: build/fuzz/python"
+    )
     chosen = parser.parse_args(arguments)
     target = TARGETS[chosen.target]
     if target.missing:
