@@ -23,6 +23,8 @@ def read_results(directory: Path) -> dict[str, Any]:
     try:
         text = path.read_text(encoding="utf-8")
         data = json.loads(text, parse_constant=_refuse, parse_float=_finite, parse_int=_integer)
+        if "\\ud" in text.lower():  # an escape may be half of a surrogate pair, which is no text
+            json.dumps(data, ensure_ascii=False).encode("utf-8")
     except (OSError, ValueError, RecursionError) as error:
         raise ResultsError(f"{path}: cannot be read: {error}") from error
     schema = json.loads(_SCHEMA.read_text(encoding="utf-8"))

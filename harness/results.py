@@ -132,7 +132,10 @@ def _integer(text: str) -> int:
 def parse_json(text: str, where: Path | str = FILE_NAME) -> Any:
     """JSON as plain data, of finite numbers that a float can hold. Raises ResultsError that names `where`."""
     try:
-        return json.loads(text, parse_constant=_no_constant, parse_float=_finite, parse_int=_integer)
+        data = json.loads(text, parse_constant=_no_constant, parse_float=_finite, parse_int=_integer)
+        if "\\ud" in text.lower():  # an escape may be half of a surrogate pair, which is no text
+            json.dumps(data, ensure_ascii=False).encode("utf-8")
+        return data
     except (json.JSONDecodeError, RecursionError) as error:
         raise ResultsError(f"{where}: not JSON: {error}") from error
     except ValueError as error:

@@ -17,6 +17,7 @@ from harness import check_cells, registry
 from harness.check import check
 from harness.errors import ResultsError
 from harness.kinds import VERDICTS
+from harness.results import load
 from harness.verdict import combine
 from tests.harness.make_sample import SAMPLE_DIR
 
@@ -543,6 +544,15 @@ def test_declarations_of_another_type_are_named(edited: Edited, old: str, new: s
 
     with pytest.raises(ResultsError, match=rf"results\.json: \$\.registry\.text: {fault}|{fault}"):
         check(edited(spoil))
+
+
+@pytest.mark.parametrize("read", [check, load])
+def test_half_of_a_surrogate_pair_is_refused_and_a_whole_one_is_not(
+    edited: Edited, read: Callable[[Path], object]
+) -> None:
+    read(edited(lambda data: data["run"].update(command="\U0001f600")))
+    with pytest.raises(ResultsError, match=r"results\.json: .*surrogates not allowed"):
+        read(edited(lambda data: data["run"].update(command="\ud83d")))
 
 
 def test_registry_without_a_key_of_a_check(edited: Edited) -> None:
