@@ -120,7 +120,8 @@ def convert_checkpoint(
         with CflowWriter(target, hparams, specs, checkpoint.tokenizer_json, name, arrangement) as writer:
             total, done = sum(writer.layout.lengths), 0
             for spec, length in zip(writer.specs, writer.layout.lengths, strict=True):
-                data = _data(checkpoint, spec, shape, errors)
+                with np.errstate(over="ignore", invalid="ignore"):  # refused by the writer, with its place
+                    data = _data(checkpoint, spec, shape, errors)
                 try:
                     writer.write(spec, data)
                 except NonFiniteError as error:  # a value beyond what the scales of its type hold

@@ -188,7 +188,7 @@ SPOILT: dict[str, tuple[Spoil, type[CflowError], str]] = {
     "no tokenizer": (
         lambda s: setattr(s, "tokenizer_json", "{}"),
         FormatError,
-        "tokenizer.json: the tokenizer",
+        "tokenizer.json: cannot be read",
     ),
     "no number": (lambda s: s.config.update(layers="4"), FormatError, "layers is '4', must be an integer"),
     "no truth": (lambda s: s.config.update(tied=1), FormatError, "tied is 1, must be true or false"),
