@@ -19,10 +19,22 @@ endforeach()
 add_executable(cflow_decode tests/c/driver/decode.c)
 target_link_libraries(cflow_decode PRIVATE cflow_common_objects cflow_kernel_objects cflow_reader_objects)
 
+# Sessions of several threads, with reads that fail, for a race detector.
+add_executable(cflow_stress tests/c/driver/stress.c)
+target_link_libraries(cflow_stress PRIVATE cflow_common_objects cflow_kernel_objects cflow_faulty_objects)
+
 # All that the tests need, without the libraries for Python.
-add_custom_target(cflow_tests DEPENDS ${test_programs} cflow_decode)
+add_custom_target(cflow_tests DEPENDS ${test_programs} cflow_decode cflow_stress)
 
 # A sanitizer that reports nothing may be one that is not there: it must catch two known faults first.
+if(CFLOW_SANITIZE STREQUAL "thread")
+    add_executable(race_canary cmake/race_canary.c)
+    target_link_libraries(race_canary PRIVATE cflow_flags Threads::Threads)
+    add_test(NAME sanitizer_catches_race COMMAND race_canary)
+    set_tests_properties(sanitizer_catches_race PROPERTIES PASS_REGULAR_EXPRESSION "data race")
+    # What tools/races.py runs.
+    add_custom_target(cflow_races DEPENDS race_canary cflow_stress test_pool test_cache test_events test_session)
+endif()
 if(CFLOW_SANITIZE MATCHES "address" AND CFLOW_SANITIZE MATCHES "undefined")
     add_executable(sanitizer_canary cmake/sanitizer_canary.c)
     target_link_libraries(sanitizer_canary PRIVATE cflow_flags)

@@ -1,8 +1,8 @@
-"""Test another build of the engine: `tox -e sanitize`, `tox -e simde`, `tox -e aarch64`.
+"""Test another build of the engine: `tox -e sanitize`, `tox -e simde`, `tox -e aarch64`, `tox -e tsan`.
 
 Builds the variant, runs the native tests (tests/c), then pytest with CFLOW_LIBRARY pointing at it. Before
-that the library must name the variant in cflow_build_info(): a run cannot pass on the ordinary build. A build
-for another processor, which Python cannot load, is in tools.foreign.
+that the library must name the variant in cflow_build_info(): a run cannot pass on the ordinary build. Builds
+that Python cannot load are in tools.foreign (another processor) and tools.races (ThreadSanitizer).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pathlib import Path
 
 from tools.build_engine import ROOT, BuildError, build_engine
 from tools.foreign import AARCH64, run_foreign
+from tools.races import run_races
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,7 @@ VARIANTS = {
 }
 
 FOREIGN = {"aarch64": AARCH64}
+RACES = "tsan"
 
 SANITIZER_SETTINGS = {
     # The interpreter frees little at exit. A failed allocation is the engine's to report.
@@ -117,13 +119,15 @@ def run_variant(variant: Variant, build_dir: Path, pytest_arguments: list[str]) 
 def main() -> int:
     """Command line; exit code 2 with one message when a tool is missing or the build fails."""
     parser = argparse.ArgumentParser(prog="python -m tools.variant", description=__doc__)
-    parser.add_argument("variant", choices=sorted([*VARIANTS, *FOREIGN]))
+    parser.add_argument("variant", choices=sorted([*VARIANTS, *FOREIGN, RACES]))
     parser.add_argument("build_dir", type=Path)
     parser.add_argument("pytest_arguments", nargs=argparse.REMAINDER, help="instead of the usual ones")
     arguments = parser.parse_args()
     try:
         if arguments.variant in FOREIGN:
             return run_foreign(FOREIGN[arguments.variant], arguments.build_dir, arguments.pytest_arguments)
+        if arguments.variant == RACES:
+            return run_races(arguments.build_dir, arguments.pytest_arguments)
         return run_variant(VARIANTS[arguments.variant], arguments.build_dir, arguments.pytest_arguments)
     except BuildError as error:
         print(f"variant {arguments.variant}: {error}", file=sys.stderr)
