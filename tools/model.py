@@ -27,7 +27,8 @@ DEPTH = 1_000_000
 MEMORY_MIB = 6000
 
 NOTHING, DEADLOCK, ASSERTION = "nothing", "deadlock", "assertion"
-FAULTS = {DEADLOCK: "invalid end state", ASSERTION: "assertion violated"}
+FAULTS = {"invalid end state": DEADLOCK, "assertion violated": ASSERTION}
+"""As a search names them -> as runs do."""
 INCOMPLETE = ("max search depth too small", "Search not completed", "out of memory", "reached -DMEMLIM")
 
 
@@ -155,10 +156,11 @@ def check(run: Run) -> Outcome:
         said = _execute(run, ["./pan", f"-m{DEPTH}"], folder)
     states = re.search(r"^ *([0-9.e+]+) states, stored", said, re.MULTILINE)
     cut = [reason for reason in INCOMPLETE if reason in said]
-    found = [fault for fault, text in FAULTS.items() if text in said.partition("State-vector")[0]]
-    if states is None or (not found and (cut or "errors: 0" not in said)):
+    fault = re.search(rf"^pan:\d+: ({'|'.join(FAULTS)})", said, re.MULTILINE)
+    if states is None or (fault is None and (cut or "errors: 0" not in said)):
         raise ModelError(f"{run.name}: the search did not end: {', '.join(cut) or said.strip()[-500:]}")
-    return Outcome(run, found[0] if found else NOTHING, int(float(states[1])), monotonic() - start)
+    found = NOTHING if fault is None else FAULTS[fault[1]]
+    return Outcome(run, found, int(float(states[1])), monotonic() - start)
 
 
 def _execute(run: Run, command: list[str], folder: str) -> str:
