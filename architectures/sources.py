@@ -151,9 +151,12 @@ def source(name: str) -> Source:
 
 
 def folder(name: str) -> Path:
-    """Where the files of `name` are, or will be."""
+    """Where the files of `name` are, or will be. Raises DataError for a user who has no home."""
     given = os.environ.get(ENVIRONMENT_VARIABLE)
-    parent = Path(given).absolute() if given else Path.home() / ".cache/cflow-claims/data"
+    try:
+        parent = Path(given).absolute() if given else Path.home() / ".cache/cflow-claims/data"
+    except RuntimeError as error:
+        raise DataError(f"this user has no home; name a folder in {ENVIRONMENT_VARIABLE}") from error
     return parent / name
 
 

@@ -73,15 +73,24 @@ def recipe(name: str) -> Recipe:
 
 
 def folder() -> Path:
-    """The folder that holds one environment per baseline; it need not exist."""
+    """The folder that holds one environment per baseline; it need not exist. Raises BaselineError for a user
+    who has no home.
+    """
     given = os.environ.get(ENVIRONMENT_VARIABLE)
-    return Path(given).absolute() if given else Path.home() / ".cache/cflow-claims/baselines"
+    try:
+        return Path(given).absolute() if given else Path.home() / ".cache/cflow-claims/baselines"
+    except RuntimeError as error:
+        raise BaselineError(f"this user has no home; name a folder in {ENVIRONMENT_VARIABLE}") from error
 
 
 def installed(name: str) -> Path | None:
     """The environment of a baseline, or None when the version that is needed is not there."""
-    path = folder() / name
-    return path if recipe(name).is_complete(path) else None
+    needed = recipe(name)
+    try:
+        path = folder() / name
+    except BaselineError:
+        return None
+    return path if needed.is_complete(path) else None
 
 
 def environment(name: str) -> Path:

@@ -65,7 +65,8 @@ def schema() -> dict[str, Any]:
 
 def write_atomically(path: Path, content: str | bytes) -> None:
     """Writes to a temporary name in the same folder, fsyncs, renames, fsyncs the folder. Nothing half-written
-    stays; what a process left that was killed meanwhile goes first. Text is written as UTF-8.
+    stays; what a process left that was killed meanwhile goes first. Text is written as UTF-8. Raises OSError
+    that names `path`.
     """
     remove_left(path)
     temporary = temporary_name(path)
@@ -75,8 +76,10 @@ def write_atomically(path: Path, content: str | bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
             temporary.replace(path)
-    except BaseException:
+    except BaseException as error:
         temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError):  # the name that the user knows; a full disk comes without one
+            raise OSError(error.errno, error.strerror, str(path)) from error
         raise
     folder = os.open(path.parent, os.O_RDONLY)
     try:

@@ -113,9 +113,9 @@ class Kills:
         self.folder.mkdir(parents=True, exist_ok=True)
         self._prepare()
         self._reference()
-        resume = False
-        while self.counts.kills < times or resume:
-            resume = self._one(resume, kill=self.counts.kills < times)
+        ended = True
+        while self.counts.kills < times or not ended:
+            ended = self._one(resume=not ended, kill=self.counts.kills < times)
         return self.counts
 
     def _prepare(self) -> None:
@@ -136,7 +136,7 @@ class Kills:
         self._empty()
 
     def _one(self, resume: bool, kill: bool) -> bool:
-        """One run; whether it was cut short."""
+        """One run; whether it came to its end."""
         at_file = kill and self._random.random() < 0.5
         moment = self._random.randint(1, self._moments) if at_file else 0
         delay_s = self._random.uniform(0, self._duration_s)
@@ -156,10 +156,10 @@ class Kills:
             self.counts.at_file += at_file
             self.counts.in_time += not at_file
             self._look()
-            return bool(visible(self._target) or left(self._target))
+            return False
         self._require(ended in self.subject.ends, f"a run after a kill ended with {ended}")
         self._complete()
-        return False
+        return True
 
     def _look(self) -> None:
         """After a kill: what has a final name is whole."""
