@@ -104,6 +104,7 @@ class Kills:
         self._files: dict[str, str] = {}
         self._duration_s = 0.0
         self._moments = 0
+        self._process: subprocess.Popen[bytes] | None = None
 
     def run(self, times: int) -> Counts:
         """Until `times` kills have met a running process, and a run has come to its end after the last.
@@ -192,7 +193,7 @@ class Kills:
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTEST_ADDOPTS": ""}
         words = [str(self.folder / word) if word.startswith("source") else word for word in words]
         with (self.folder / "output").open("wb") as output:
-            return subprocess.Popen(
+            self._process = subprocess.Popen(
                 [self.subject.python, "-B", *child, *words],
                 cwd=ROOT,
                 env=environment,
@@ -201,18 +202,19 @@ class Kills:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
+        return self._process
 
     def _finished(self, process: subprocess.Popen[bytes]) -> int:
         try:
             return process.wait(_RUN_S)
-        except (
-            BaseException
-        ) as error:  # Ctrl-C, too: it is in a session of its own, which no terminal reaches
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-            if isinstance(error, subprocess.TimeoutExpired):
-                raise KillsError(f"{self.counts}: a run does not end") from None
-            raise
+        except subprocess.TimeoutExpired:
+            raise KillsError(f"{self.counts}: a run does not end") from None
+
+    def close(self) -> None:
+        """Ends what still runs: it is in a session of its own, which no Ctrl-C reaches."""
+        if self._process is not None and self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
 
     def _require(self, holds: bool, otherwise: str) -> None:
         if not holds:
@@ -241,17 +243,23 @@ def main() -> int:
     folder = given.folder.absolute() / f"{given.command}-{given.seed}"
     shutil.rmtree(folder, ignore_errors=True)
     subject = replace(SUBJECTS[given.command], python=given.python)
+    kills = Kills(subject, folder, given.seed)
+    ended = 0
     try:
-        counts = Kills(subject, folder, given.seed).run(given.times)
+        kills.run(given.times)
     except KillsError as error:
         print(f"kills: {error}; the files are kept in {folder}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        ended = 130  # what was counted so far is kept
+    finally:
+        kills.close()
     shutil.rmtree(folder)
-    line = json.dumps(asdict(counts))
+    line = json.dumps(asdict(kills.counts))
     with given.log.open("a", encoding="utf-8") as log:
         log.write(f"{line}\n")
     print(line)
-    return 0
+    return ended
 
 
 if __name__ == "__main__":
