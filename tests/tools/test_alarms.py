@@ -91,9 +91,9 @@ class Player:
         return Sample(round(ns * factor), self.size, "same", run_delay_ns=round(delay * factor))
 
 
-def through_the_runner(run: Run, piece: Piece, drawn: list[StoredRound], seed: int, factor: float) -> Timed:
+def through_the_runner(run: Run, piece: Piece, drawn: list[int], seed: int, factor: float) -> Timed:
     """The same rounds, by harness.paired."""
-    player = Player(drawn, piece.bytes)
+    player = Player([piece.rounds[index] for index in drawn], piece.bytes)
 
     def arm(name: str, times: float) -> Arm:
         return Arm(name, lambda: player.sample(times), "same")
@@ -139,8 +139,7 @@ def test_a_replayed_run_is_that_of_the_runner(
 def test_a_piece_is_resampled_in_stretches() -> None:
     piece = made(1)
     drawn = stretch(piece, 95, random.Random(2))
-    places = [piece.rounds.index(one) for one in drawn]
-    follows = sum(second == (first + 1) % 40 for first, second in zip(places, places[1:], strict=False))
+    follows = sum(second == (first + 1) % 40 for first, second in zip(drawn, drawn[1:], strict=False))
     assert len(drawn) == 95 and follows >= 95 - 10
 
 
@@ -178,6 +177,7 @@ def test_alarms_and_power_of_known_intervals() -> None:
     target = (2.0, float("inf"))
     assert found.alarms(target, 2.0) == 2
     assert found.wrong_if_equal(target) == 0
+    assert found.missed == 2
     assert found.wrong_if_equal((1.0, float("inf"))) == 1
     # Of either cell: right at 3 % above and below the end in one run of four is lost to `none`, in another to
     # the interval that misses.
@@ -211,13 +211,12 @@ def test_power_falls_with_noise() -> None:
 
 
 def test_calm_rounds_are_those_that_no_rule_voids() -> None:
-    piece = made(1, void=1.0)
-    run = Run("tiles", 5, 39)
-    replayed = replay(run, piece, [*piece.rounds, *piece.rounds], 1)
-    kept = [stored for stored, one in zip(piece.rounds, replayed.rounds, strict=False) if not one.void]
-    assert len(replayed.rounds) > 40 or calm(piece).rounds == tuple(kept)
-    assert 10 < len(calm(piece).rounds) < 40
-    assert len(calm(made(1, void=20)).rounds) < 5
+    piece = made(1, rounds=30, void=0.8)
+    replayed = replay(Run("tiles", 5, 20), piece, range(30), 1)
+    assert len(replayed.rounds) == 30  # too few are valid: it goes to the limit
+    kept = calm(piece).rounds
+    assert kept == tuple(piece.rounds[one.seq] for one in replayed.rounds if not one.void)
+    assert 5 < len(kept) < 20
 
 
 # ---- the rules are those of the modules ----
@@ -250,7 +249,7 @@ def test_rounds_are_those_of_the_modules() -> None:
                 given = {word.arg: ast.unparse(word.value) for word in node.keywords}
                 found.setdefault(path.stem, []).append(given.get("rounds", "DEFAULT_ROUNDS"))
     assert {stem: sorted(values) for stem, values in found.items()} == {
-        "against": ["request.rounds"],
+        "against": ["rounds"],
         "cold_walks": ["MIN_ROUNDS"],
         "contest": ["_ROUNDS[self._run.profile]"],
         "hint_map": ["MIN_ROUNDS"],
@@ -330,7 +329,8 @@ def test_usage_errors_name_the_option(arguments: list[str], capsys: pytest.Captu
     with pytest.raises(SystemExit) as ended:
         main(arguments)
     assert ended.value.code == 2
-    assert arguments[-2].lstrip("-") in capsys.readouterr().err or arguments[-1] in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert arguments[-2] in said or repr(arguments[-1]) in said
 
 
 def test_the_table_goes_between_its_marks(tmp_path: Path) -> None:
@@ -355,6 +355,8 @@ def found() -> list[object]:
 def test_no_check_raises_too_many_false_alarms(found: list) -> None:  # type: ignore[type-arg]
     assert {one.rule.check for one in found} == {check.id for check in judged(REGISTRY)}
     assert [(one.rule.check, one.worst) for one in found if one.worst > most_alarms()] == []
+    # Nor would it without its controls, which leave few runs to decide where neighbours are busy.
+    assert [(one.rule.check, one.missed) for one in found if one.missed > most_alarms()] == []
 
 
 def test_the_documents_have_the_table_of_the_stored_rounds(found: list) -> None:  # type: ignore[type-arg]

@@ -114,6 +114,6 @@ def outcome(rule: Rule, found: Sequence[Sequence[dict[str, Any]]]) -> Simulated:
 
 def _interval(cell: dict[str, Any]) -> Interval:
     low, high = cell["low"], cell["high"]
-    if cell["reasons"] or low is None or high is None:
+    if low is None or high is None:
         return Interval(0.0, float("inf"), False)
-    return Interval(float(low), float(high), True)
+    return Interval(float(low), float(high), not cell["reasons"])

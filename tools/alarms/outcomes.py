@@ -19,6 +19,7 @@ from harness.statistics import MIN_ROUNDS, PositiveControl, median, summarise
 from harness.verdict import place
 from harness.voids import MIN_PROBE
 from tools.alarms.replay import (
+    BLOCK_ROUNDS,
     POSITIVE,
     disturbed,
     figure,
@@ -89,6 +90,11 @@ class Simulated:
         """Runs with a wrong verdict of a cell, had all arms been equal: the true figure is 1."""
         fine = (place(1.0, 1.0, target), INCONCLUSIVE)
         return sum(any(cell.verdict(target, 1.0) not in fine for cell in cells) for cells in self.intervals)
+
+    @property
+    def missed(self) -> int:
+        """Runs in which the interval of a cell misses the truth, whether its controls held or not."""
+        return sum(any(not cell.low <= 1.0 <= cell.high for cell in cells) for cells in self.intervals)
 
     @property
     def decided(self) -> float:
@@ -166,7 +172,8 @@ class Bootstrap:
         }
         for number in range(self._runs):
             piece = pieces[number % len(pieces)]
-            timed = replay(run, piece, stretch(piece, most_rounds(run), rng), rng.getrandbits(32))
+            drawn = stretch(piece, most_rounds(run), rng, 1 if run.roof else BLOCK_ROUNDS)
+            timed = replay(run, piece, drawn, rng.getrandbits(32))
             truth = share_of_roof(piece) if run.roof else 1.0
             views = [replace(timed, figure=figure(run, subject)) for subject in subjects(run)]
             for strict, intervals in found.items():
@@ -175,10 +182,10 @@ class Bootstrap:
                 for view in views:
                     summary = summarise(view, strict.confidence, strict.guard, positive)
                     low, high = summary.low, summary.high
-                    if summary.reasons or low is None or high is None:
+                    if low is None or high is None:
                         cells.append(Interval(0.0, float("inf"), False))
                     else:
-                        cells.append(Interval(low / truth, high / truth, True))
+                        cells.append(Interval(low / truth, high / truth, not summary.reasons))
                 intervals.append(tuple(cells))
         return found
 

@@ -18,25 +18,24 @@ from harness.rounds import ArmInfo, Figure, Pattern, Placed, Roof, Round, Sample
 from harness.statistics import median
 from harness.voids import MAX_RUN_DELAY_PERCENT, MAX_STEAL_PERCENT, MIN_PROBE, mark_voids
 from tools.alarms.rules import Run
-from tools.alarms.stored import Piece, StoredRound
+from tools.alarms.stored import DIGEST, Piece, StoredRound
 
 BLOCK_ROUNDS: Final = 10
 """Rounds of a stretch: one Williams square of the five arms that were collected, one second or more."""
 SUBJECT, REFERENCE, POSITIVE = "subject", "reference", "positive control"
 POSITIVE_GAIN: Final = 2.0
 """By how much the positive control is faster: far beyond any margin, so that it holds."""
-_DIGEST: Final = "same"
 
 
-def stretch(piece: Piece, count: int, rng: random.Random) -> list[StoredRound]:
-    """`count` rounds of a piece, in stretches of BLOCK_ROUNDS; one that would pass the end goes on at the
-    beginning.
+def stretch(piece: Piece, count: int, rng: random.Random, block: int = BLOCK_ROUNDS) -> list[int]:
+    """Indices of `count` rounds of a piece, in stretches of `block`; one that would pass the end goes on at
+    the beginning.
     """
-    drawn: list[StoredRound] = []
+    drawn: list[int] = []
     size = len(piece.rounds)
     while len(drawn) < count:
         start = rng.randrange(size)
-        drawn += [piece.rounds[(start + step) % size] for step in range(min(BLOCK_ROUNDS, size))]
+        drawn += [(start + step) % size for step in range(min(block, size))]
     return drawn[:count]
 
 
@@ -62,41 +61,51 @@ def control_of(run: Run) -> str:
     return SUBJECT if run.control == "subject" else REFERENCE
 
 
-def replay(run: Run, piece: Piece, drawn: Sequence[StoredRound], seed: int, factor: float = 1.0) -> Timed:
+def replay(run: Run, piece: Piece, drawn: Sequence[int], seed: int, factor: float = 1.0) -> Timed:
     """One paired run.
 
     Args:
         run: arms, rounds wanted, figure.
         piece: that the rounds are of.
-        drawn: at least `most_rounds` of them, see `stretch`.
+        drawn: indices of at least `most_rounds` of them, see `stretch`.
         seed: of the orders.
         factor: by which the time of the subject is multiplied; 1 = equal arms.
     """
     factors = arm_factors(run, factor)
     original = control_of(run)
-    infos = tuple(ArmInfo(name, "", None, _DIGEST, None) for name in factors)
-    infos += (ArmInfo(original + CONTROL_SUFFIX, "", original, _DIGEST, None),)
+    infos = tuple(ArmInfo(name, "", None, DIGEST, None) for name in factors)
+    infos += (ArmInfo(original + CONTROL_SUFFIX, "", original, DIGEST, None),)
     multiplied = [*factors.values(), factors[original]]
     rng = random.Random(seed)
     rounds: list[Round] = []
     flags: list[bool] = []
     limit = most_rounds(run)
-    while len(rounds) < limit and valid_rounds(drawn[: len(rounds)], flags) < run.rounds:
+    while len(rounds) < limit and _valid(rounds, flags) < run.rounds:
         for order in balanced_block(len(infos), rng):
-            stored = drawn[len(rounds)]
-            rounds.append(_round(len(rounds), stored, order, infos, multiplied, piece.bytes))
+            index = drawn[len(rounds)]
+            stored, placed = piece.rounds[index], piece.placed[index]
+            samples = {
+                infos[arm].name: _slower(placed[position], multiplied[arm])
+                for position, arm in enumerate(order)
+            }
+            names = tuple(samples)
+            probe = stored.probe_bytes_per_ns
+            seq = len(rounds)
+            rounds.append(Round(seq, names, 0, 0, stored.steal_ticks, stored.cpu_ticks, probe, samples))
             flags.append(disturbed(stored, run.arms))
     roof = _roof(piece) if run.roof else None
-    return Timed(
-        figure(run),
-        seed,
-        run.rounds,
-        False,
-        infos,
-        mark_voids(infos, rounds),
-        roof,
-        {"material": piece.material},
-    )
+    marked = mark_voids(infos, rounds)
+    return Timed(figure(run), seed, run.rounds, False, infos, marked, roof, {"material": piece.material})
+
+
+def _slower(placed: Placed, factor: float) -> Placed:
+    """The same with its time multiplied, and its wait with it."""
+    if factor == 1.0:
+        return placed
+    sample, waited = placed.sample, placed.run_delay_ns
+    delay = None if waited is None else round(waited * factor)
+    ns = max(1, round(sample.ns * factor))
+    return Placed(0, ns, delay, Sample(ns, sample.bytes, DIGEST, run_delay_ns=delay))
 
 
 def figure(run: Run, subject: str = SUBJECT) -> Figure:
@@ -119,32 +128,13 @@ def disturbed(stored: StoredRound, arms: int) -> bool:
     return any(delay is not None and 100 * delay > MAX_RUN_DELAY_PERCENT * ns for ns, delay in pairs)
 
 
-def valid_rounds(rounds: Sequence[StoredRound], flags: Sequence[bool]) -> int:
+def _valid(rounds: Sequence[Round], flags: Sequence[bool]) -> int:
     """How many rounds count; flags: those that are void by themselves."""
     if not rounds:
         return 0
     least = MIN_PROBE * median([one.probe_bytes_per_ns for one in rounds])
     pairs = zip(rounds, flags, strict=True)
     return sum(not bad and one.probe_bytes_per_ns >= least for one, bad in pairs)
-
-
-def _round(
-    seq: int,
-    stored: StoredRound,
-    order: Sequence[int],
-    infos: Sequence[ArmInfo],
-    factors: Sequence[float],
-    size: int,
-) -> Round:
-    samples = {}
-    for position, index in enumerate(order):
-        factor, delay = factors[index], stored.delay_ns[position]
-        ns = max(1, round(stored.ns[position] * factor))
-        waited = None if delay is None else round(delay * factor)
-        samples[infos[index].name] = Placed(0, ns, waited, Sample(ns, size, _DIGEST, run_delay_ns=waited))
-    names = tuple(infos[index].name for index in order)
-    steal, ticks = stored.steal_ticks, stored.cpu_ticks
-    return Round(seq, names, 0, 0, steal, ticks, stored.probe_bytes_per_ns, samples)
 
 
 def _roof(piece: Piece) -> Roof:

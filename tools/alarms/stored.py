@@ -11,13 +11,16 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
 from harness.results import write_atomically
-from harness.rounds import Timed
+from harness.rounds import Placed, Sample, Timed
 
 FORM: Final = 1
+DIGEST: Final = "same"
+"""Of all outputs: what is stored did the same work."""
 DEFAULT: Final = Path("tests/data/quiet_rounds.json")
 
 
@@ -47,6 +50,17 @@ class Piece:
     bytes: int
     roof_bytes_per_ns: float
     rounds: tuple[StoredRound, ...]
+
+    @cached_property
+    def placed(self) -> tuple[tuple[Placed, ...], ...]:
+        """The samples of every round, by position."""
+        return tuple(
+            tuple(
+                Placed(0, ns, delay, Sample(ns, self.bytes, DIGEST, run_delay_ns=delay))
+                for ns, delay in zip(one.ns, one.delay_ns, strict=True)
+            )
+            for one in self.rounds
+        )
 
 
 @dataclass(frozen=True)

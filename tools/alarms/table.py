@@ -26,7 +26,8 @@ class Row:
     """A rule and what its runs came to.
 
     alarms: runs out of `runs` that decide although the truth lies on an end of the target; calm_alarms: the
-    same out of runs of rounds that no rule voids. equal: runs with a wrong verdict on equal arms, the larger
+    same out of runs of rounds that no rule voids. missed: runs in which an interval misses the truth, were
+    there no controls, the larger number of both. equal: runs with a wrong verdict on equal arms, the larger
     number of both. decided (the share whose controls hold), power (at EFFECT) and smallest (effect that is
     seen often enough) are of the calm runs; None: there are none, or none of EFFECTS is seen. stood_in: they
     are of other rounds than the check's own kind.
@@ -36,6 +37,7 @@ class Row:
     runs: int
     alarms: int
     calm_alarms: int | None
+    missed: int
     equal: int
     decided: float | None
     power: float | None
@@ -91,6 +93,7 @@ def row(found: Simulated, calm: Simulated | None, check: Check) -> Row:
         runs=len(found.intervals),
         alarms=max(found.alarms(target, end) for target, end in places),
         calm_alarms=None if calm is None else max(calm.alarms(target, end) for target, end in places),
+        missed=max(one.missed for one in both),
         equal=0 if first.roof else max(one.wrong_if_equal(target) for one in both for target in targets),
         decided=None if calm is None else calm.decided,
         power=None if calm is None else min(calm.power(target, end, EFFECT) for target, end in places),
@@ -108,6 +111,7 @@ def text(found: Sequence[Row]) -> str:
         "Cells",
         f"Alarms of {RUNS}",
         "of calm rounds",
+        "Without controls",
         "Wrong on equal arms",
         "Controls hold",
         f"Sees {EFFECT:.0%}",
@@ -127,6 +131,7 @@ def _cells(row: Row) -> tuple[str, ...]:
         str(sum(run.cells for run in runs)),
         str(row.alarms),
         "-" if row.calm_alarms is None else str(row.calm_alarms),
+        str(row.missed),
         str(row.equal),
         _share(row.decided),
         _share(row.power) + said,
