@@ -279,7 +279,7 @@ int main(int argc, char **argv)
     user users[USERS] = {0};
     int started = 0;
     for (; started < USERS; started++) {
-        users[started].state = strtoull(argv[2], NULL, 10) * USERS + (uint64_t)started;
+        users[started].state = (uint64_t)strtoull(argv[2], NULL, 10) * (uint64_t)USERS + (uint64_t)started;
         users[started].rounds = (int)strtol(argv[3], NULL, 10);
         (void)draw(&users[started], 1);
         if (pthread_create(&users[started].thread, NULL, run_rounds, &users[started]) != 0) {
