@@ -44,15 +44,20 @@ def run(
     return done
 
 
-def _mounts(*commands: str) -> list[str]:
-    """A mount namespace of the program's own, in which these commands have run."""
-    words = ["unshare", "--mount", "sh", "-ec", "; ".join([*commands, 'exec "$@"']), "sh"]
+def _unshare(*arguments: str) -> list[str]:
+    """Namespaces of the program's own, tried before."""
+    words = ["unshare", *arguments]
     if shutil.which("unshare") is None:
         pytest.skip("no unshare command here")
     trial = subprocess.run([*words, "true"], capture_output=True, text=True, check=False)
     if trial.returncode != 0:
-        pytest.skip(f"mounts of its own take root: {trial.stderr.strip()}")
+        pytest.skip(f"no namespaces of its own here, which may take root: {trial.stderr.strip()}")
     return words
+
+
+def _mounts(*commands: str) -> list[str]:
+    """A mount namespace in which these commands have run."""
+    return _unshare("--mount", "sh", "-ec", "; ".join([*commands, 'exec "$@"']), "sh")
 
 
 def empty(*folders: str) -> list[str]:
@@ -63,6 +68,11 @@ def empty(*folders: str) -> list[str]:
 def read_only(*folders: Path) -> list[str]:
     """Folders that nobody can write, root neither."""
     return _mounts(*(f"mount --bind -o ro '{folder}' '{folder}'" for folder in folders))
+
+
+def no_home() -> list[str]:
+    """A user whom no list of users knows, with the rights of this one: the checkout may be private."""
+    return _unshare("--user", "--map-user=54321", "env", "-u", "HOME")
 
 
 @contextmanager

@@ -146,9 +146,7 @@ def test_a_home_that_cannot_be_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize("words", [("data", "get", "andersen"), ("baseline", "install", "llama.cpp")])
 def test_a_user_without_a_home(words: tuple[str, ...]) -> None:
     """As in a container with a number for a user."""
-    if os.getuid() != 0 or shutil.which("setpriv") is None:
-        pytest.skip("another user takes root and setpriv")
-    other = ["env", "-u", "HOME", "setpriv", "--reuid=54321", "--clear-groups"]
+    other = surroundings.no_home()
     environment = {"CFLOW_DATA": "", "CFLOW_BASELINES": ""}
     assert "this user has no home; name a folder in CFLOW_" in sentence([*other, *cflow(*words)], environment)
     assert run([*other, *cflow(words[0], "list")], environment).returncode == 0
