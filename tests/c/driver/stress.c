@@ -1,14 +1,16 @@
 /*
  * stress.c - sessions of two threads over one model, in random order, for a race detector (tests/threads):
  *   cflow_stress MODEL SEED ROUNDS
- * A round is a session of 2 to 8 workers with options at will, some calls that are cancelled at any moment or whose reads
- * fail, now and then its end in the middle of one, and a last call without faults, whose logits must have the bits of one
- * thread over a copy. Last line: "rounds R calls C cancelled K failed F ended E". Exit code 0, or 1 with what was wrong.
+ * A round is a session of 2 to 8 workers with options at will, some calls that are cancelled or interrupted at any moment
+ * or whose reads fail, now and then its end in the middle of one, and a last call without faults, whose logits must have
+ * the bits of one thread over a copy. Last line: "rounds R calls C cancelled K failed F ended E right L", L: last calls
+ * that were compared. Exit code 0, or 1 with what was wrong.
  */
 #define _GNU_SOURCE
 #include "cflow.h"
 
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,14 +23,18 @@ typedef struct user {
     pthread_t thread;
     uint64_t state; /* of its random numbers */
     int rounds;
+    /* What calls write to: one that is interrupted goes on, so not on the stack of who began it. */
+    int32_t tokens[TOKENS];
+    uint64_t read_ns;
 } user;
 
 static cflow_model *model;
 static uint32_t vocab, has_experts, choices; /* of a token: layers * experts per token */
 static int32_t prompt[TOKENS];
-static float expected[DELAYS][MAX_VOCAB]; /* logits of the prompt, by expert delay */
+static const int32_t first_experts[TOKENS * MAX_CHOICES]; /* the first of each block, again and again */
+static float expected[DELAYS][MAX_VOCAB];                 /* logits of the prompt, by expert delay */
 static uint64_t least_stream_bytes, least_budget_bytes;
-static _Atomic int wrong, calls, cancelled, failed, ended;
+static _Atomic int wrong, rounds, calls, cancelled, failed, ended, right;
 
 static uint32_t draw(user *self, uint32_t below)
 {
@@ -118,33 +124,52 @@ static void choose_options(user *self, int64_t *values)
     }
 }
 
-typedef struct canceller {
-    pthread_t thread;
+/* Another thread, which cancels a call or interrupts the wait for it. */
+typedef struct disturber {
+    pthread_t thread, caller;
     cflow_session *session;
     long delay_ns;
-} canceller;
+    int interrupts;
+} disturber;
 
-static void *cancel_later(void *argument)
+static void *disturb_later(void *argument)
 {
-    const canceller *self = argument;
+    const disturber *self = argument;
     const struct timespec delay = {.tv_nsec = self->delay_ns};
     (void)nanosleep(&delay, NULL);
-    cflow_session_cancel(self->session);
+    if (self->interrupts) {
+        (void)pthread_kill(self->caller, SIGUSR1);
+    } else {
+        cflow_session_cancel(self->session);
+    }
     return NULL;
+}
+
+static void on_signal(int number)
+{
+    (void)number;
+}
+
+/* Without SA_RESTART: the wait ends. */
+static int catch_signals(void)
+{
+    struct sigaction action = {.sa_handler = on_signal};
+    (void)sigemptyset(&action.sa_mask);
+    return sigaction(SIGUSR1, &action, NULL);
 }
 
 /* One call of any kind; what it gives is looked at by the last call of the round alone. */
 static int call(user *self, cflow_session *session)
 {
-    int32_t tokens[TOKENS], experts[TOKENS * MAX_CHOICES] = {0};
-    uint64_t ns;
     const uint32_t kind = draw(self, 3);
     if (kind == 0) {
-        return cflow_session_generate(session, prompt[0], TOKENS, tokens, NULL);
+        return cflow_session_generate(session, prompt[0], TOKENS, self->tokens, NULL);
     }
     if (kind == 1 && has_experts) {
-        const int status = finish(session, cflow_session_read_experts(session, experts, TOKENS, &ns));
-        return status == CFLOW_ERR_ARGUMENT ? CFLOW_OK : status; /* not of residency direct */
+        const int status = cflow_session_read_experts(session, first_experts, TOKENS, &self->read_ns);
+        if (status != CFLOW_ERR_ARGUMENT) {
+            return status;
+        } /* else not of residency direct */
     }
     return cflow_session_decode(session, prompt, TOKENS, NULL);
 }
@@ -157,18 +182,20 @@ static int provoke(user *self, cflow_session *session)
     for (uint32_t left = draw(self, 3); left > 0; left--) {
         const int kind = kinds[draw(self, sizeof kinds / sizeof kinds[0])];
         (void)cflow_fault_set(kind, draw(self, 30), kind == CFLOW_FAULT_DELAY ? 2 : 1 + draw(self, 3));
-        canceller other = {.session = session, .delay_ns = 1000L * draw(self, 4000)};
-        const int cancels = draw(self, 2) != 0 && pthread_create(&other.thread, NULL, cancel_later, &other) == 0;
+        /* From 4 us to 8 ms, so that some hit the call whatever the machine. */
+        disturber other = {.caller = pthread_self(),
+                           .session = session,
+                           .delay_ns = 8000000L >> draw(self, 12),
+                           .interrupts = draw(self, 2) != 0};
+        const int disturbed = draw(self, 4) != 0 && pthread_create(&other.thread, NULL, disturb_later, &other) == 0;
         int status = call(self, session);
-        if (status == CFLOW_ERR_INTERRUPTED && draw(self, 2) != 0) {
-            if (cancels) {
-                (void)pthread_join(other.thread, NULL);
-            }
-            return 0;
-        }
-        status = finish(session, status);
-        if (cancels) {
+        const int leaves = status == CFLOW_ERR_INTERRUPTED && draw(self, 2) != 0;
+        status = leaves ? status : finish(session, status);
+        if (disturbed) {
             (void)pthread_join(other.thread, NULL);
+        }
+        if (leaves) {
+            return 0;
         }
         atomic_fetch_add(&cancelled, status == CFLOW_ERR_CANCELLED);
         atomic_fetch_add(&failed, status == CFLOW_ERR_IO);
@@ -194,6 +221,7 @@ static void run_round(user *self)
         }
         return;
     }
+    atomic_fetch_add(&rounds, 1);
     (void)cflow_session_events(session, draw(self, 2) * 100);
     if (!provoke(self, session)) {
         atomic_fetch_add(&ended, 1);
@@ -207,11 +235,13 @@ static void run_round(user *self)
         (void)cflow_fault_set(CFLOW_FAULT_NONE, 0, 0);
         status = finish(session, cflow_session_decode(session, prompt, TOKENS, logits));
     } while ((status == CFLOW_ERR_CANCELLED || status == CFLOW_ERR_IO) && ++tries < TRIES);
-    const float *right = expected[values[CFLOW_OPTION_EXPERT_DELAY]];
+    const float *wanted = expected[values[CFLOW_OPTION_EXPERT_DELAY]];
     if (status != CFLOW_OK) {
         complain("the last call", status);
-    } else if (memcmp(logits, right, vocab * sizeof *logits) != 0) {
+    } else if (memcmp(logits, wanted, vocab * sizeof *logits) != 0) {
         complain("the last call gave other logits", status);
+    } else {
+        atomic_fetch_add(&right, 1);
     }
     cflow_session_destroy(session);
 }
@@ -272,6 +302,10 @@ int main(int argc, char **argv)
         return 1;
     }
     const int status = prepare(argv[1]);
+    if (catch_signals() != 0) {
+        (void)fputs("cflow_stress: SIGUSR1 cannot be caught\n", stderr);
+        return 1;
+    }
     if (status != CFLOW_OK) {
         complain(argv[1], status);
         return 1;
@@ -291,7 +325,8 @@ int main(int argc, char **argv)
         (void)pthread_join(users[i].thread, NULL);
     }
     cflow_model_close(model);
-    (void)printf("rounds %d calls %d cancelled %d failed %d ended %d\n", started * users[0].rounds, atomic_load(&calls),
-                 atomic_load(&cancelled), atomic_load(&failed), atomic_load(&ended));
+    (void)printf("rounds %d calls %d cancelled %d failed %d ended %d right %d\n", atomic_load(&rounds),
+                 atomic_load(&calls), atomic_load(&cancelled), atomic_load(&failed), atomic_load(&ended),
+                 atomic_load(&right));
     return atomic_load(&wrong);
 }
