@@ -11,6 +11,8 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max_size, unsigned seed);
 size_t LLVMFuzzerMutate(uint8_t *data, size_t size, size_t max_size);
+/* What AddressSanitizer asks for. */
+const char *__asan_default_options(void);
 
 /* Fields of a header, a tensor table entry and an expert table entry: FILE FORMAT of cflow.h. */
 enum {

@@ -16,7 +16,7 @@ from tools.build_engine import ROOT, BuildError
 from tools.fuzz import __main__ as tool
 from tools.fuzz import run as run_module
 from tools.fuzz.merge import MOST_CORPUS_BYTES, merge_corpus
-from tools.fuzz.run import MOST_CRASHES, Runner, Summary, read_summary, write_summary
+from tools.fuzz.run import MOST_CRASHES, Crash, Runner, Summary, read_summary, write_summary
 from tools.fuzz.seeds import SEEDS, TAIL_BYTES, write_seeds
 from tools.fuzz.targets import TARGETS, Target
 
@@ -116,6 +116,15 @@ def test_a_finding_is_kept_and_reduced(tmp_path: Path) -> None:
     assert read_summary(own.summary_path, "cflow").crashes == summary.crashes
 
 
+def test_old_findings_do_not_keep_a_run_from_running(tmp_path: Path) -> None:
+    own = runner(tmp_path, CRASHING)
+    old = [Crash(f"old-{i}", "", "fixed since") for i in range(MOST_CRASHES)]
+    summary = Summary("cflow", crashes=list(old))
+    own.run(summary, 1, 1, lambda text: None)
+    assert summary.pieces > 0 and summary.crashes[: len(old)] == old
+    assert summary.crashes[len(old)].cause.endswith("SEGV on unknown address")
+
+
 def test_a_program_that_fails_without_an_input_is_a_finding(tmp_path: Path) -> None:
     own = runner(tmp_path, "#!/bin/sh\nsleep 1\nexit 3\n")
     summary = Summary("cflow")
@@ -213,4 +222,7 @@ def test_work_is_cut_into_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(run_module, "PIECE_S", 1)
     own = runner(tmp_path, HEALTHY + 'echo "$*" > "$1/arguments"; sleep 1\n')
     own.run(Summary("cflow"), 2, 1, lambda text: None)
-    assert "-max_total_time=1 " in (own.corpus / "arguments").read_text()
+    arguments = (own.corpus / "arguments").read_text()
+    assert "-max_total_time=1 " in arguments
+    # Else what takes long under load would be taken for a crash.
+    assert "-report_slow_units=10000 " in arguments
