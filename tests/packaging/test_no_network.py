@@ -15,8 +15,10 @@ from tools.build_engine import ROOT
 WATCH = """
 import sys
 SEEN = []
+NETWORK_AND_CODE = {"socket", "pickle", "subprocess", "ftplib", "urllib", "smtplib"}
+STARTS = {"os.system", "os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.spawn", "pty.spawn"}
 def watch(event, arguments):
-    if event.split(".")[0] in ("socket", "pickle", "os.system", "subprocess", "ftplib", "urllib", "smtplib"):
+    if event.split(".")[0] in NETWORK_AND_CODE or event in STARTS:
         if event not in ("socket.gethostname",):
             SEEN.append(event)
 sys.addaudithook(watch)
@@ -52,6 +54,9 @@ def test_commands_that_read_a_run_touch_no_network_and_start_nothing(command: st
         "import socket; socket.socket().bind(('127.0.0.1', 0))",
         "import socket; socket.getaddrinfo('127.0.0.1', 1)",
         "import subprocess; subprocess.run(['true'])",
+        "import os; os.system('true')",
+        "import os; os.waitpid(os.posix_spawn('/bin/sh', ['sh', '-c', 'true'], {}), 0)",
+        "import os; os.waitpid(os.fork() or os._exit(0), 0)",
         "import pickle; pickle.loads(pickle.dumps(print))",
     ],
 )
