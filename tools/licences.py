@@ -111,8 +111,14 @@ def _first(values: Sequence[str] | None) -> str:
 
 
 def alternatives(expression: str) -> Iterable[set[str]]:
-    """The sets of licences of which an SPDX expression without nested parts asks for one."""
-    plain = expression.replace("(", " ").replace(")", " ")
+    """The sets of licences of which an SPDX expression asks for one.
+
+    None of one that has parts in parentheses: it is not understood, and so not allowed.
+    """
+    whole = re.fullmatch(r"\s*\(([^()]*)\)\s*", expression)
+    plain = whole[1] if whole else expression
+    if "(" in plain or ")" in plain:
+        return
     for choice in re.split(r"\s+OR\s+", plain.strip()):
         yield {re.sub(r"\s+WITH\s+.*", "", one).strip() for one in re.split(r"\s+AND\s+", choice)}
 

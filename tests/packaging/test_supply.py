@@ -70,6 +70,9 @@ def test_installed_packages_say_the_same_of_their_licences() -> None:
         ("MIT AND PSF-2.0", True),
         ("GPL-3.0-only", False),
         ("MIT AND GPL-3.0-only", False),
+        ("(MIT OR Apache-2.0) AND GPL-3.0-only", False),
+        ("GPL-3.0-only AND (MIT OR Apache-2.0)", False),
+        ("(MIT) OR (GPL-3.0-only)", False),  # not understood, and so not allowed
         ("Proprietary", False),
         ("not stated", False),
         ("", False),
