@@ -3,8 +3,9 @@
  * reader of reader.inc, with workers that use some experts while thread 0 starts the reads of others.
  *
  * What stands for what (functions of experts.c):
- *   layers_at_once, free_slot, use, issue, await, fetch_row, forget: the same
- *   experts_choose  cf_experts_choose   experts_fetch  cf_experts_fetch   experts_abandon  cf_experts_abandon
+ *   layers_at_once, free_slot, use, await, forget: the same
+ *   experts_choose  cf_experts_choose, issue   experts_fetch  cf_experts_fetch, fetch_row
+ *   experts_begin   cf_experts_begin           experts_abandon  cf_experts_abandon
  * and of exec.c: lead is thread 0 in run_token, and whatever runs in a barrier: fetch_experts, cf_exec_at_phase_end,
  * cf_exec_at_token_end, give_up; user is the other workers. The barrier is two rendezvous: barrier.pml shows that pool.c
  * makes one of memory and futexes.
@@ -13,6 +14,9 @@
  * 2 * (layer + DELAY + OFFSET), its down in the next, and no layer's later than the last two. OFFSET 0: experts of a phase
  * are fetched behind the choices of that phase; 1: choices are made beside the use of other experts. Slots: as few as
  * make_slots() allows; with -DKEEP and SPARE more, which keep what was read.
+ *
+ * Left out: more than one expert of a layer, reads that begin when they are waited for (option expert_reads),
+ * cf_experts_read(), hashes that do not match, and streamed weights on the same reader.
  *
  * Checked: an expert in use has been read, is the one that was chosen, and no read is under way into its slot, at the
  * beginning of a use and at its end; there is always a slot and a ticket; every read is consumed, or failed, or dropped,

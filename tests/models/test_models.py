@@ -23,6 +23,12 @@ def heading(path: Path) -> str:
     return path.read_text(encoding="utf-8").partition("*/")[0]
 
 
+def parts(path: Path) -> set[str]:
+    """What a model is made of."""
+    text = path.read_text(encoding="utf-8")
+    return set(re.findall(r"^(?:inline|(?:active )?proctype) (\w+)\(", text, re.MULTILINE))
+
+
 @pytest.fixture(scope="module")
 def outcomes() -> Mapping[Run, Outcome | ModelError]:
     return dict(zip(SHORT, check_all(SHORT, jobs=2), strict=True))
@@ -54,8 +60,12 @@ def test_the_functions_that_it_stands_for_exist(path: Path) -> None:
     table = heading(path).split("What stands for what")[1].split("\n *\n")[0]
     cited = set(re.findall(r"\b(?:cf|cflow)_\w+", heading(path)))
     # Those that have the same name in the model stand in front of "the same".
-    for names in re.findall(r"\* +((?:\w+, )*\w+): the same", table):
-        cited |= set(names.split(", "))
+    same = set(", ".join(re.findall(r"\* +((?:\w+, )*\w+): the same", table)).split(", ")) - {""}
+    assert same <= parts(path)
+    cited |= same
+    # The others have the name of a function or of its argument, or of a part of the model.
+    others = set(re.findall(r"\b[a-z]+(?:_[a-z]+)+\b", table)) - parts(path) - cited
+    assert {name for name in others if f"{name}(" not in code} == set()
     assert len(cited) > 3
     missing = {name for name in cited if not re.search(rf"^(?!\s).*\b{name}\(", code, re.MULTILINE)}
     # The application's side is in session.c.
