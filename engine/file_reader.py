@@ -146,6 +146,9 @@ def read_file(path: Path) -> CflowFile:
         "expert offset table": (expert_offset, expert_count * EXPERT_ENTRY.size),
         "tokenizer": (tokenizer_offset, tokenizer_bytes),
     }
+    for what, offset in (("tensor table", table_offset), ("expert offset table", expert_offset)):
+        if offset % DATA_ALIGN_BYTES:
+            raise FormatError(f"{path}: {what} lies at {offset}, must be aligned to {DATA_ALIGN_BYTES}")
     _check_front(path, front, data_offset)
     table, experts, tokenizer = (data[offset : offset + length] for offset, length in front.values())
     _check_hash(path, "tables", np.concatenate([table, experts]), tables_hash)
@@ -195,6 +198,7 @@ def _read_entry(path: Path, raw: tuple[Any, ...]) -> TensorEntry:
     if role >= len(Role) or kind >= len(Type) or not 1 <= parts <= 3:
         raise FormatError(f"{path}: tensor {name!r} has role {role}, type {kind} and {parts} parts")
     _expect(path, f"reserved field of tensor {name!r}", reserved, 0)
+    _expect(path, f"rows of parts that tensor {name!r} has not", (r0, r1, r2)[parts:], (0,) * (3 - parts))
     spec = TensorSpec(
         Role(role),
         None if block == NONE_U32 else block,

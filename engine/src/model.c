@@ -551,9 +551,12 @@ static int parse(cflow_model *model)
     if (get_u64(header + HEADER_HASH_OFFSET) != cf_xxh64_of(header, HEADER_HASH_OFFSET)) {
         return cf_fail(CFLOW_ERR_CHECKSUM, "%s: the header does not match its hash", model->path);
     }
-    if (get_u32(header + 12) != HEADER_BYTES || get_u32(header + 36) != TENSOR_ENTRY_BYTES) {
-        return cf_fail(CFLOW_ERR_FORMAT, "%s: header_bytes %u and tensor_entry_bytes %u; version 1 has 512 and 128",
-                       model->path, get_u32(header + 12), get_u32(header + 36));
+    if (get_u32(header + 12) != HEADER_BYTES || get_u32(header + 36) != TENSOR_ENTRY_BYTES ||
+        get_u32(header + 52) != EXPERT_ENTRY_BYTES) {
+        return cf_fail(CFLOW_ERR_FORMAT,
+                       "%s: header_bytes %u, tensor_entry_bytes %u and expert_entry_bytes %u; version 1 has 512, 128 "
+                       "and 32",
+                       model->path, get_u32(header + 12), get_u32(header + 36), get_u32(header + 52));
     }
     if (get_u64(header + 16) != model->file_bytes) {
         return cf_fail(CFLOW_ERR_FORMAT, "%s: truncated or extended: %llu bytes, the header says %llu", model->path,
@@ -595,7 +598,7 @@ static int parse(cflow_model *model)
                        "%s: header field tensor_count is %u with %llu experts; allowed: 1 to %d tensors", model->path,
                        model->tensor_count, (unsigned long long)bank, MAX_TENSORS);
     }
-    if (expert_count != bank || (bank > 0 && get_u32(header + 52) != EXPERT_ENTRY_BYTES)) {
+    if (expert_count != bank) {
         return cf_fail(CFLOW_ERR_FORMAT, "%s: header field expert_entry_count is %u; blocks * experts is %llu",
                        model->path, expert_count, (unsigned long long)bank);
     }
@@ -613,8 +616,10 @@ static int parse(cflow_model *model)
          !region_inside(model->tokenizer_offset, model->tokenizer_bytes, HEADER_BYTES, model->data_offset))) {
         return cf_fail(
             CFLOW_ERR_FORMAT,
-            "%s: tensor table, expert table, tokenizer or data_offset (%llu) lie outside their part of the file",
-            model->path, (unsigned long long)model->data_offset);
+            "%s: tensor table (at %llu), expert table (%llu), tokenizer (%llu) or data_offset (%llu): unaligned or "
+            "outside their part of the file",
+            model->path, (unsigned long long)table_offset, (unsigned long long)expert_offset,
+            (unsigned long long)model->tokenizer_offset, (unsigned long long)model->data_offset);
     }
     cf_xxh64 tables;
     cf_xxh64_init(&tables);

@@ -88,6 +88,17 @@ def expert(offset: int, value: int) -> Callable[[bytes], bytes]:
     return lambda data: put(data, struct.unpack_from("<Q", data, EXPERT_OFFSET)[0] + offset, "Q", value)
 
 
+def moved_experts(data: bytes) -> bytes:
+    """The expert table once more, one byte behind the tokenizer."""
+    at, tokenizer, tokenizer_bytes = (
+        struct.unpack_from("<Q", data, field)[0] for field in (EXPERT_OFFSET, 56, 64)
+    )
+    table = data[at : at + EXPERT_ENTRY.size * struct.unpack_from("<I", data, 48)[0]]
+    to = tokenizer + tokenizer_bytes + 1
+    assert to % 64 and not any(data[to : to + len(table)])
+    return put(data[:to] + table + data[to + len(table) :], EXPERT_OFFSET, "Q", to)
+
+
 def named(data: bytes, name: bytes) -> bytes:
     return data[:NAME_OFFSET] + name.ljust(64, b"\0") + data[HASH_OFFSET:]
 
@@ -101,6 +112,9 @@ CHANGES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "no tensors": (lambda d: put(d, 32, "I", 0), "tensor_count is 0"),
     "too many tensors": (lambda d: put(d, 32, "I", 0xFFFFFFFF), "tensor_count is 4294967295"),
     "entry size": (lambda d: put(d, 36, "I", 0), "tensor_entry_bytes 0"),
+    "expert entry size": (lambda d: put(d, 52, "I", 0), "expert_entry_bytes 0"),
+    "unaligned expert table": (moved_experts, "unaligned or outside their part"),
+    "rows of a part that is not there": (tensor(0, 32, "Q", 5), "/5/0 x"),
     "expert count": (lambda d: put(d, 48, "I", 3), "expert_entry_count is 3"),
     "expert table outside": (lambda d: put(d, 40, "Q", 1 << 40), "outside their part"),
     "tokenizer outside": (lambda d: put(d, 64, "Q", 1 << 27), "outside their part"),
