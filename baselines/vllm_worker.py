@@ -243,21 +243,22 @@ def _bound_cpus() -> list[int]:
     return sorted(cpus)
 
 
-def _run_delays_ns() -> dict[str, int] | None:
+def _run_delays_ns(tasks: Path = Path("/proc/self/task")) -> dict[str, int] | None:
     """Nanoseconds that each thread was ready and waited for a CPU; None when not counted.
 
     Those of its communication library are left out: they poll, and compute nothing.
     """
     delays = {}
-    for task in Path("/proc/self/task").iterdir():
+    for task in tasks.iterdir():
         try:
             if (task / "comm").read_text().startswith(_POLLING):
                 continue
             delays[task.name] = int((task / "schedstat").read_text().split()[1])
         except ProcessLookupError:  # it ended meanwhile
             continue
-        except (OSError, IndexError):  # a kernel without CONFIG_SCHED_INFO
-            return None
+        except (OSError, IndexError):
+            if task.exists():  # a kernel without CONFIG_SCHED_INFO
+                return None
     return delays
 
 

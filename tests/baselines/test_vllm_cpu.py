@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from baselines import install, vllm_cpu
+from baselines import install, vllm_cpu, vllm_worker
 from baselines.errors import BaselineError
 from baselines.vllm_cpu import VllmCpu, needed_bytes
 from engine.export_hf import export_hf
@@ -210,6 +210,18 @@ def test_settings_out_of_range_are_named(
     make_environment(cache)
     with pytest.raises(BaselineError, match=sentence):
         start(model, **settings)
+
+
+def test_a_thread_that_ends_does_not_end_the_account(tmp_path: Path) -> None:
+    """Else one turn of a run would say that this kernel keeps none, unlike all the others."""
+    for name, comm in (("11", "python"), ("12", "gloo-0")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "comm").write_text(f"{comm}\n")
+        (tmp_path / name / "schedstat").write_text("5 70 1\n")
+    (tmp_path / "13").symlink_to(tmp_path / "gone")
+    assert vllm_worker._run_delays_ns(tmp_path) == {"11": 70}
+    (tmp_path / "11/schedstat").unlink()
+    assert vllm_worker._run_delays_ns(tmp_path) is None
 
 
 def test_folders_that_hold_no_model_are_named(cache: Path, tmp_path: Path) -> None:
