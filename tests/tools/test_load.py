@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import random
+import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -293,6 +296,26 @@ def test_what_a_run_leaves_behind_is_told(
     else:
         assert any(fault in text for text in faults), faults
         assert state.summary["outcome"] == "LEAK"
+
+
+def test_a_run_that_is_stopped_ends(tmp_path: Path) -> None:
+    """It is in a session of its own: what goes on would share the folder with the next run."""
+    number = tmp_path / "pid"
+    code = (
+        "import os, sys, time; print(os.getpid(), file=open(sys.argv[1], 'w'), flush=True); time.sleep(600)"
+    )
+
+    def interrupt() -> None:
+        while not (number.exists() and number.read_text()):
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    stop = threading.Thread(target=interrupt)
+    stop.start()
+    with pytest.raises(KeyboardInterrupt):
+        smoke.one_run(tmp_path / "runs", (sys.executable, "-c", code, str(number)), 0)
+    stop.join()
+    assert smoke.session_processes(int(number.read_text())) == []
 
 
 def test_the_claims_themselves_leave_nothing_behind(tmp_path: Path) -> None:

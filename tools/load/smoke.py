@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -67,7 +68,12 @@ def one_run(folder: Path, command: Sequence[str], number: int) -> dict[str, Any]
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     ) as process:
-        code = process.wait()
+        try:
+            code = process.wait()
+        except BaseException:  # it is in a session of its own, which no Ctrl-C reaches
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            raise
     seconds = time.monotonic() - started
     waited = time.monotonic()
     while (alive := session_processes(process.pid)) and time.monotonic() - waited < SETTLE_S:
