@@ -7,6 +7,7 @@ container, or on another machine that shares the folder. Without locks on the fi
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import re
@@ -44,7 +45,10 @@ def create_file(temporary: Path) -> int:
     """A new file that this process holds until it closes the descriptor, for reading and writing."""
 
     def create() -> int:
-        return os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        try:
+            return os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        except FileExistsError as error:
+            raise _in_the_way(temporary) from error
 
     return _held(temporary, create)
 
@@ -54,7 +58,10 @@ def create_folder(temporary: Path) -> int:
 
     def create() -> int:
         while True:
-            temporary.mkdir()
+            try:
+                temporary.mkdir()
+            except FileExistsError as error:
+                raise _in_the_way(temporary) from error
             with suppress(FileNotFoundError):  # taken for a left one before it was opened
                 return os.open(temporary, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
@@ -86,14 +93,23 @@ def temporary_folder(parent: Path, prefix: str) -> Iterator[Path]:
 
 
 def hold_folder(folder: Path) -> int:
-    """A descriptor that holds a folder that is there already. Raises OSError."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    _hold(descriptor, folder)
-    return descriptor
+    """A descriptor that holds a folder that is there already: the one that has the name once it is held.
+
+    Raises OSError.
+    """
+    return _held(folder, lambda: os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+
+
+def _in_the_way(temporary: Path) -> FileExistsError:
+    """Of another process with our number (in another container), or left where files cannot be locked."""
+    reason = (
+        f"{temporary.name} is there and held by somebody, or cannot be locked; remove it if nobody writes it"
+    )
+    return FileExistsError(errno.EEXIST, reason, str(temporary))
 
 
 def _held(temporary: Path, create: Callable[[], int]) -> int:
-    """What `create` makes, held; made again when it is taken for a left one before it is held."""
+    """What `create` makes or opens, held; again when it has lost its name before it is held."""
     while True:
         descriptor = create()
         if _hold(descriptor, temporary):

@@ -71,7 +71,11 @@ def write_atomically(path: Path, content: str | bytes) -> None:
     remove_left(path)
     temporary = temporary_name(path)
     try:
-        with open(create_file(temporary), "wb") as file:
+        descriptor = create_file(temporary)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
+    try:
+        with open(descriptor, "wb") as file:
             file.write(content.encode("utf-8") if isinstance(content, str) else content)
             file.flush()
             os.fsync(file.fileno())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import signal
@@ -14,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from engine.errors import FileError
-from engine.held import create_file, remove_left, temporary_folder, temporary_name
+from engine.held import create_file, hold_folder, remove_left, temporary_folder, temporary_name
 from engine.pending import PendingFile, PendingFolder
 from harness.results import write_atomically
 
@@ -193,8 +194,40 @@ def test_without_locks_nothing_is_removed(tmp_path: Path, monkeypatch: pytest.Mo
     write_file(target)
     assert (target.read_bytes(), hidden(tmp_path)) == (b"whole", [left.name])
     temporary_name(target).write_bytes(b"half")
-    with pytest.raises(FileError, match=r"m\.cflow: cannot be written: File exists"):
+    with pytest.raises(FileError, match=r"m\.cflow: cannot be written: \.m\.cflow\.\d+\.tmp is there"):
         write_file(target)
+
+
+def test_a_name_that_another_process_with_our_number_holds_stays(tmp_path: Path) -> None:
+    """As in another container that shares the folder."""
+    target = tmp_path / "results.json"
+    descriptor = create_file(temporary_name(target))
+    with pytest.raises(OSError, match="is there and held by somebody") as refused:
+        write_atomically(target, "{}")
+    assert refused.value.filename == str(target)
+    with pytest.raises(FileError, match="is there and held by somebody"):
+        write_file(target)
+    assert os.listdir(tmp_path) == [temporary_name(target).name]
+    os.close(descriptor)
+
+
+def test_a_folder_that_is_replaced_meanwhile_is_held_as_it_is_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target, taken = tmp_path / "m", tmp_path / "taken"
+    target.mkdir()
+    real = fcntl.flock
+
+    def waited(descriptor: int, how: int) -> None:
+        real(descriptor, how)
+        if not taken.exists():  # another writer had it, and has put a new one there
+            target.rename(taken)
+            target.mkdir()
+
+    monkeypatch.setattr("fcntl.flock", waited)
+    descriptor = hold_folder(target)
+    assert os.path.samestat(os.fstat(descriptor), os.stat(target))
+    os.close(descriptor)
 
 
 def test_a_name_taken_from_under_its_writer_is_made_again(tmp_path: Path) -> None:
