@@ -203,6 +203,29 @@ def test_noise_that_no_rule_holds_back_is_too_many_alarms() -> None:
     assert row(Simulated(rule, tuple(intervals)), None, narrow).alarms > most_alarms()
 
 
+def test_the_table_says_of_how_many_runs_it_is() -> None:
+    rule = next(rule for rule in RULES if rule.check == "7.time")
+    assert "Alarms of 20 |" in text(list(rows(store(0.01), REGISTRY, 20, [rule])))
+
+
+@pytest.mark.parametrize(("command", "after"), [("collect", "--material"), ("live", "the same command")])
+def test_a_stopped_command_says_how_it_goes_on(
+    command: str,
+    after: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def stop(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    for name in ("collect_one", "go_on"):
+        monkeypatch.setattr(f"tools.alarms.command.{name}", stop)
+    with pytest.raises(SystemExit) as ended:
+        main([command, "--out", str(tmp_path / "out.json"), "--models", str(tmp_path)])
+    assert ended.value.code == 130 and f"stopped; {after}" in capsys.readouterr().err
+
+
 def test_power_falls_with_noise() -> None:
     rule = next(rule for rule in RULES if rule.check == "7.time")
     still, loud = (next(rows(store(noise), REGISTRY, 60, [rule])) for noise in (0.002, 0.02))
@@ -237,7 +260,7 @@ def test_every_judged_check_has_a_rule_in_each_of_its_profiles() -> None:
 def test_rounds_are_those_of_the_modules() -> None:
     """A new paired run, or another number of rounds, has to be looked at here."""
     folder = REGISTRY_PATH.parent
-    found = {}
+    found: dict[str, list[str]] = {}
     constants = {}
     for path in sorted(folder.glob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

@@ -1,4 +1,4 @@
-"""`python -m tools.alarms collect|false|power|live`: false alarms and power of the timed checks."""
+"""`python -m tools.alarms collect|false|live`: false alarms and power of the timed checks."""
 
 from tools.alarms.command import main
 

@@ -39,18 +39,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     collect.add_argument("--out", type=Path, default=DEFAULT, metavar="FILE")
     collect.add_argument("--material", action="append", metavar="NAME", help="which (default: all)")
     collect.add_argument("--rounds", type=int, default=40, help="valid rounds wanted of each (default 40)")
-    collect.set_defaults(run=_collect)
+    collect.set_defaults(run=_collect, after="--material names those that are not in the file yet")
     false = commands.add_parser("false", help="false alarms and power by bootstrap of the store")
     false.add_argument("--store", type=Path, default=DEFAULT, metavar="FILE")
     false.add_argument("--runs", type=int, default=RUNS, help=f"of the bootstrap (default {RUNS})")
     false.add_argument("--write", action="store_true", help=f"put the table into {PAGE}")
-    false.set_defaults(run=_false)
+    false.set_defaults(run=_false, after="nothing is kept")
     live = commands.add_parser("live", help="false alarms of runs of equal arms, measured now")
     live.add_argument("--times", type=int, default=20)
     live.add_argument("--profile", choices=PROFILE_NAMES, default="quick")
     live.add_argument("--only", action="append", metavar="CHECK")
     live.add_argument("--out", type=Path, required=True, metavar="FILE", help="counts, gone on with")
-    live.set_defaults(run=_live)
+    live.set_defaults(run=_live, after="the same command goes on")
     for command in (collect, live):
         command.add_argument("--models", type=Path, default=DEFAULT_RUNS / "models", metavar="DIR")
     asked = parser.parse_args(arguments)
@@ -62,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except (CflowError, CacheStateError, StoreError, OSError, ValueError) as error:
         parser.error(str(error))
     except KeyboardInterrupt:
-        print("\nstopped; the same command goes on", file=sys.stderr)
+        print(f"\nstopped; {asked.after}", file=sys.stderr)
         sys.exit(130)
     sys.exit(code)
 

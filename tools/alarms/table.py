@@ -103,13 +103,13 @@ def row(found: Simulated, calm: Simulated | None, check: Check) -> Row:
 
 
 def text(found: Sequence[Row]) -> str:
-    """The rows as Markdown."""
+    """The rows as Markdown; all of as many runs."""
     heads = (
         "Check",
         "Profiles",
         "Arms x rounds",
         "Cells",
-        f"Alarms of {RUNS}",
+        f"Alarms of {found[0].runs}",
         "of calm rounds",
         "Without controls",
         "Wrong on equal arms",
