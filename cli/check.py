@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from cli.console import EXIT_FAILED, JsonOption, message, print_json
+from cli.console import EXIT_FAILED, JsonOption, message, one_line, print_json
 
 
 def check(
@@ -32,14 +32,14 @@ def check(
 
 
 def _print_claim(claim: dict[str, Any]) -> None:
-    print(f"{claim['id']:<12} {claim['verdict']}")
+    print(f"{one_line(claim['id']):<12} {claim['verdict']}")
     for item in claim["checks"]:
         beyond = "  (beyond)" if item["beyond"] else ""
-        print(f"  {item['id']:<28} {item['verdict'] or 'recorded':<24} {_figure(item)}{beyond}")
+        print(f"  {one_line(item['id']):<28} {item['verdict'] or 'recorded':<24} {_figure(item)}{beyond}")
 
 
 def _figure(item: dict[str, Any]) -> str:
     if item["value"] is None:
         return ""
     interval = "" if item["low"] is None else f" [{item['low']:.4g}, {item['high']:.4g}]"
-    return f"{item['value']:.4g}{interval} {item['unit']}"
+    return f"{item['value']:.4g}{interval} {one_line(item['unit'])}"

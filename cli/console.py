@@ -3,6 +3,7 @@
 import json
 import sys
 import textwrap
+import unicodedata
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
@@ -76,6 +77,14 @@ def one_line(text: str) -> str:
         half = _MESSAGE_CHARACTERS // 2
         text = f"{text[:half]} ... {text[-half:]}"
     return "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in text)
+
+
+def shown(text: str) -> str:
+    """Text without commands to the terminal: control characters but line ends and tabs are written out."""
+    return "".join(
+        ascii(sign)[1:-1] if unicodedata.category(sign) == "Cc" and sign not in "\n\t" else sign
+        for sign in text
+    )
 
 
 def message(text: str) -> None:

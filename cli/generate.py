@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from cli.console import IsaOption, ModelOption, UsageError, allowed_threads, mb, message
+from cli.console import IsaOption, ModelOption, UsageError, allowed_threads, mb, message, shown
 from cli.session_options import (
     OptionOption,
     RamBudgetOption,
@@ -114,10 +114,16 @@ def _stream(
         token = sampler.sample(logits)
         if token == stop:
             return
-        sys.stdout.write(emit(token))
+        text = emit(token)
+        sys.stdout.write(shown(text) if on_terminal() else text)
         sys.stdout.flush()
         if index + 1 < count:
             logits = session.decode([token])
+
+
+def on_terminal() -> bool:
+    """Whether the answer is shown, and not kept in a file or read by a program."""
+    return sys.stdout.isatty()
 
 
 def _ids_as_text() -> Callable[[int], str]:

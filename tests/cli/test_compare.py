@@ -39,6 +39,13 @@ def test_machines_side_by_side(
     assert "opposite verdicts" in outcome.out and "Server" in outcome.out and "not a cause" in outcome.out
 
 
+def test_text_of_a_run_cannot_command_the_terminal(cflow: Cflow, base: Path, tmp_path: Path) -> None:
+    other = Made(seed=3, machine=machine(cpu__model="Ser\x1b[2J\x9bver")).write(tmp_path / "other")
+    outcome = cflow("compare", base, other)
+    assert outcome.code == 0 and "Ser\\x1b[2J\\x9b" in outcome.out
+    assert "\x1b" not in outcome.out and "\x9b" not in outcome.out
+
+
 def test_a_loss_is_exit_code_1(cflow: Cflow, base: Path, slower: Path) -> None:
     outcome = cflow("compare", base, slower, "--base")
     assert outcome.code == 1

@@ -29,6 +29,22 @@ def test_check_of_a_good_run(cflow: Cflow, results: Path) -> None:
     assert found["problems"] == []
 
 
+def test_text_of_a_run_cannot_command_the_terminal(cflow: Cflow, results: Path) -> None:
+    path = results / "results.json"
+    data: dict[str, Any] = json.loads(path.read_text())
+    text = data["registry"]["text"]
+    for key, value in (("id", "8"), ("id", "7.path"), ("unit", "ratio")):
+        assert f'{key} = "{value}"' in text
+        text = text.replace(f'{key} = "{value}"', f'{key} = "{value}\\u001b[2J\\n"')
+    data["registry"]["text"] = text
+    path.write_text(json.dumps(data))
+    outcome = cflow("check", results)
+    assert outcome.code == 1
+    for value in ("8", "7.path", "ratio"):
+        assert f"{value}\\x1b[2J\\n" in outcome.out
+    assert "\x1b" not in outcome.out + outcome.err
+
+
 def test_check_of_a_run_with_a_flipped_verdict(cflow: Cflow, results: Path) -> None:
     path = results / "results.json"
     data: dict[str, Any] = json.loads(path.read_text())

@@ -9,6 +9,7 @@ from engine.errors import ArgumentError
 from engine.kernels import threads_default
 from engine.model import Model
 from engine.session import Session
+from engine.tokenizer import Tokenizer
 from tests.cli.conftest import Cflow
 from tests.engine.gguf_files import VOCAB
 
@@ -36,10 +37,18 @@ def test_text_is_continued_as_text(cflow: Cflow, llama: Path) -> None:
     ids = [VOCAB.index("the"), VOCAB.index("Ġthe")]
     with Model(llama) as model:
         assert model.tokenizer_json is not None
-        from engine.tokenizer import Tokenizer
-
         expected = Tokenizer.from_json(model.tokenizer_json).decode(greedy(llama, ids, 5))
     assert outcome.out == expected + "\n"
+
+
+@pytest.mark.parametrize(("terminal", "text"), [(True, "a\\x1b[2J\\x07\n\tb"), (False, "a\x1b[2J\x07\n\tb")])
+def test_a_vocabulary_cannot_command_the_terminal(
+    cflow: Cflow, llama: Path, monkeypatch: pytest.MonkeyPatch, terminal: bool, text: str
+) -> None:
+    """What goes into a file or a program is what the model says."""
+    monkeypatch.setattr(Tokenizer, "stream", lambda self: lambda token: "a\x1b[2J\x07\n\tb")
+    monkeypatch.setattr("cli.generate.on_terminal", lambda: terminal)
+    assert cflow("generate", "-m", llama, "-p", "the", "-n", 1, "--ignore-eos").out == text + "\n"
 
 
 def test_equal_seeds_give_equal_texts(cflow: Cflow, moe: Path) -> None:
