@@ -28,7 +28,7 @@ _MAX_DIMENSIONS = 4
 # What is read becomes Python objects of many times its size: more than a real file has is refused.
 _MAX_ENTRIES, _MAX_TENSORS = 1 << 16, 1 << 17
 _MAX_ITEMS = 1 << 22  # of an array: no vocabulary has more tokens or merges
-_MAX_TEXT_BYTES = 1 << 22
+_MAX_TEXT_BYTES = 1 << 26  # a whole tokenizer.json may be one
 _MAX_NAME_BYTES = (1 << 16) - 1  # as the format says of keys
 _DEFAULT_ALIGNMENT = 32
 

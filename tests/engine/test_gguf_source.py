@@ -76,6 +76,14 @@ def test_vectors_of_plain_values(tmp_path: Path, kind: Type) -> None:
     assert np.array_equal(found, np.arange(64, dtype=np.float32))
 
 
+def test_a_whole_tokenizer_json_may_be_a_string(tmp_path: Path) -> None:
+    """As the key tokenizer.huggingface.json holds one: those of large vocabularies have tens of megabytes."""
+    model = LlamaGguf()
+    model.metadata["tokenizer.huggingface.json"] = "x" * (5 << 20)
+    source = GgufSource(model.write(tmp_path / "t.gguf"))
+    assert len(source.value("tokenizer.huggingface.json", str)) == 5 << 20
+
+
 def test_missing_and_empty_files(tmp_path: Path) -> None:
     with pytest.raises(FileError, match="absent.gguf"):
         GgufSource(tmp_path / "absent.gguf")

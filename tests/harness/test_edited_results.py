@@ -105,7 +105,8 @@ def test_any_number_of_a_round(tmp_path_factory: pytest.TempPathFactory, place: 
     data = copy.deepcopy(BASE)
     inner = at(evidence(data, check_id)["rounds"][index], path[:-1])
     before = inner[path[-1]]
-    inner[path[-1]] = type(before)(before * factor) if before * factor != before else before + 1
+    changed = type(before)(before * factor)
+    inner[path[-1]] = changed if changed != before else before + 1
     folder = tmp_path_factory.mktemp("number")
     (folder / "results.json").write_text(json.dumps(data), encoding="utf-8")
     try:
