@@ -78,6 +78,20 @@ def test_each_kind_of_fault_is_a_finding(
     assert json.loads((tmp_path / "made.json").read_text())["cases"] == again.cases
 
 
+def test_a_fault_that_does_not_come_again_is_a_finding(tmp_path: Path) -> None:
+    """As one of time or memory may be: hypothesis calls it flaky, and the fuzzer goes on."""
+    seen: list[Path] = []
+
+    def once(folder: Path) -> None:
+        seen.append(folder)
+        if len(seen) == 3:
+            raise MemoryError
+
+    target = Target("made", lambda random: {"file": random.randbytes(4)}, once)
+    assert fuzz(target, tmp_path, 60, 20).findings == 1
+    assert "MemoryError" in next((tmp_path / "made").glob("*/why.txt")).read_text()
+
+
 def test_memory_is_bounded_in_the_command(tmp_path: Path) -> None:
     """It runs where an allocation of the size that a file asks for would fail."""
     command = [sys.executable, "-m", "tests.fuzz", "gguf", "--cases", "20", "--work", str(tmp_path)]
