@@ -76,7 +76,9 @@ def test_a_count_that_grew_is_a_leak_whatever_memory_does() -> None:
     assert grown([piece]) == ("piece 1: descriptors from 5 to 6",)
     assert judge([piece], 100, 0).outcome == "LEAK"
     back = [reading(at, 1e7, 5 + (at == 20)) for at in range(30)]
-    assert grown([back]) != ()
+    assert grown([back]) == ("piece 1: descriptors from 5 to 5, 6 in between",)
+    lost = [reading(at, 1e7, 5 - (at > 20)) for at in range(30)]
+    assert grown([lost]) == ("piece 1: descriptors from 5 to 4",)
 
 
 # ---- injected leaks ----

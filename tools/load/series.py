@@ -73,7 +73,8 @@ def grown(pieces: Sequence[Sequence[Reading]]) -> tuple[str, ...]:
         for name in COUNTS:
             values = [getattr(one, name) for one in piece]
             if values and (values[-1] != values[0] or max(values) > values[0]):
-                found.append(f"piece {number + 1}: {name} from {values[0]} to {max(values)}")
+                most = f", {max(values)} in between" if max(values) > max(values[0], values[-1]) else ""
+                found.append(f"piece {number + 1}: {name} from {values[0]} to {values[-1]}{most}")
     return tuple(found)
 
 
