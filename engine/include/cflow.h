@@ -53,7 +53,8 @@
  *      56    8 u64   offset of the data (64-byte aligned)
  *      64    8 u64   length of the data in bytes, padding included; must equal the size that the shape gives
  *      72    8 u64   XXH64 of the data
- *      80   48 char  name, printable ASCII, not empty, NUL-padded, at least one NUL ("blk.0.attn_qkv", "blk.3.exp.7.gate_up", ...)
+ *      80   48 char  name, printable ASCII, not empty, NUL-padded, at least one NUL ("blk.0.attn_qkv",
+ *                    "blk.3.exp.7.gate_up", ...)
  *   Expert offset table entry, 32 bytes, in order block * experts + expert: u64 offset (4,096-byte aligned),
  *     u64 length (both matrices of the expert and alignment between), u64 XXH64 of those bytes, u64 reserved = 0.
  *     The expert's gate_up tensor lies at its offset; the down tensor follows at the next 64-byte boundary.

@@ -173,7 +173,8 @@ static int make_memory(cflow_session *session)
     }
     session->kv_half_bytes = cf_pad64(kv_bytes);
     /* The kernel would grant it and end some process later; a file may ask for any context. */
-    const uint64_t others = session->plan->shared_bytes + (uint64_t)worker_bytes * threads;
+    const uint64_t others =
+        session->plan->shared_bytes + session->plan->logits_bytes + (uint64_t)worker_bytes * threads;
     const uint64_t all = 2 * session->kv_half_bytes + others, most = cf_memory_physical_bytes();
     if (all > most) {
         return cf_fail(CFLOW_ERR_MEMORY,
