@@ -6,6 +6,7 @@ import json
 import signal
 from contextlib import suppress
 from pathlib import Path
+from threading import Event
 
 import pytest
 
@@ -43,6 +44,14 @@ echo xyz > "${prefix}crash-$$"
 sleep 0.2
 exit 77
 """
+
+# An input is the last argument; a run has none, but a prefix for what it finds.
+PICKY = HEALTHY.replace(
+    "#!/bin/sh",
+    """#!/bin/sh
+for last; do :; done
+case "$last" in -artifact_prefix=*);; *) grep -q bad "$last"; exit $((1 - $?));; esac""",
+)
 
 
 def runner(folder: Path, script: str, target: Target = TARGETS["cflow"]) -> Runner:
@@ -123,6 +132,28 @@ def test_old_findings_do_not_keep_a_run_from_running(tmp_path: Path) -> None:
     own.run(summary, 1, 1, lambda text: None)
     assert summary.pieces > 0 and summary.crashes[: len(old)] == old
     assert summary.crashes[len(old)].cause.endswith("SEGV on unknown address")
+
+
+def test_what_was_found_earlier_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(tool, "find_clang", lambda: "clang")
+    monkeypatch.setattr(tool, "build_targets", lambda folder, compiler: tmp_path)
+    monkeypatch.setattr(tool, "_stop_on_signals", Event)
+    one = tmp_path / "crash-one"
+    one.write_text("bad")
+    program = tmp_path / "fuzz_cflow"
+    program.write_text(PICKY)
+    program.chmod(0o700)
+    work = tmp_path / "w"
+    (work / "cflow").mkdir(parents=True)
+    write_summary(
+        work / "cflow/summary.json", Summary("cflow", crashes=[Crash(str(one), str(one), "a fault")])
+    )
+    assert tool.main(["cflow", "--seconds", "1", "--work", str(work)]) == 1
+    assert "found earlier and still there: a fault" in capsys.readouterr().out
+    one.write_text("fixed since")
+    assert tool.main(["cflow", "--seconds", "1", "--work", str(work)]) == 0
 
 
 def test_a_program_that_fails_without_an_input_is_a_finding(tmp_path: Path) -> None:

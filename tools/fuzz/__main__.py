@@ -1,7 +1,8 @@
 """Fuzz the readers of model files with libFuzzer under AddressSanitizer and UndefinedBehaviorSanitizer.
 
 Examples: `python -m tools.fuzz vflow --seconds 7200`, `python -m tools.fuzz all --seconds 60`. A run goes on
-where the last one in the same work folder ended. Exit code 1: something was found; 2: it cannot run.
+where the last one in the same work folder ended. Exit code 1: something was found, or what was found earlier
+is still there; 2: it cannot run.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pathlib import Path
 from tools.build_engine import ROOT, BuildError
 from tools.fuzz.coverage import measure_lines
 from tools.fuzz.merge import merge_corpus
-from tools.fuzz.run import Runner, read_summary, write_summary
+from tools.fuzz.run import Crash, Runner, read_summary, write_summary
 from tools.fuzz.seeds import write_seeds
 from tools.fuzz.targets import TARGETS, build_targets, find_clang
 
@@ -53,7 +54,7 @@ def _fuzz(runner: Runner, compiler: str, options: argparse.Namespace, stop: thre
     """Whether the target passed."""
     summary = read_summary(runner.summary_path, runner.target.name)
     summary.compiler = compiler
-    before = len(summary.crashes)
+    before, old = len(summary.crashes), list[Crash]()
     if options.coverage:
         summary.lines = measure_lines(runner, compiler, options.work / f"coverage-{Path(compiler).name}")
         for name, counts in sorted(summary.lines.items()):
@@ -64,10 +65,13 @@ def _fuzz(runner: Runner, compiler: str, options: argparse.Namespace, stop: thre
         added, left_out = merge_corpus(runner)
         _say(f"{runner.target.name}: {len(added)} inputs taken over, {left_out} left out for want of room")
     else:
+        old = runner.still_found(summary)
         runner.run(summary, options.seconds, options.jobs, _say, stop.is_set)
     for crash in summary.crashes[before:]:
         _say(f"{runner.target.name}: {crash.cause}\n  input {crash.reduced or 'unknown'}")
-    return len(summary.crashes) == before
+    for crash in old:
+        _say(f"{runner.target.name}: found earlier and still there: {crash.cause}\n  input {crash.reduced}")
+    return len(summary.crashes) == before and not old
 
 
 def _stop_on_signals() -> threading.Event:

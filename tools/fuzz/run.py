@@ -24,6 +24,8 @@ from tools.fuzz.targets import DICTIONARY, MAX_INPUT_BYTES, Target
 PIECE_S = 300
 MINIMISE_S = 60
 POLL_S = 0.1
+LIMITS = ("-timeout=20", "-rss_limit_mb=2048")
+"""Of one input: seconds and memory."""
 MOST_CRASHES = 20
 """After so many of its own a run ends: one fault is found again and again."""
 
@@ -126,6 +128,17 @@ class Runner:
             )
             left = end - time.monotonic()
 
+    def still_found(self, summary: Summary) -> list[Crash]:
+        """The findings of earlier runs whose inputs still end the program."""
+        found = []
+        for crash in summary.crashes:
+            path = Path(crash.reduced)
+            if crash.reduced and path.is_file():
+                arguments = [*LIMITS, "-exact_artifact_path=/dev/null", str(path)]
+                if self._start(arguments, self.work / "again.log").wait() != 0:
+                    found.append(crash)
+        return found
+
     def _piece(self, summary: Summary, seconds: int, jobs: int, is_stopped: Callable[[], bool]) -> None:
         before, started = set(self.crashes.iterdir()), time.monotonic()
         cpu_before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -135,9 +148,8 @@ class Runner:
             f"-max_total_time={seconds}",
             f"-max_len={MAX_INPUT_BYTES}",
             "-len_control=0",
-            "-timeout=20",
+            *LIMITS,
             "-report_slow_units=10000",  # would lie among the crashes: a busy machine is no finding
-            "-rss_limit_mb=2048",
             "-print_final_stats=1",
             f"-dict={DICTIONARY}",
             f"-artifact_prefix={self.crashes}/",
