@@ -222,7 +222,14 @@ def test_a_tokenizer_that_is_no_text(good: bytes, tmp_path: Path, text: bytes) -
         read_file(path)
 
 
-@given(st.binary(max_size=12))
+# Bytes at the edges of the rules, and characters of every length, halves of surrogate pairs among them.
+EDGES = st.lists(
+    st.sampled_from(list(b"\x7f\x80\x8f\x90\x9f\xa0\xbf\xc1\xc2\xdf\xe0\xec\xed\xee\xf0\xf4\xf5"))
+)
+LETTERS = st.text(max_size=4).map(lambda text: text.encode("utf-8", "surrogatepass"))
+
+
+@given(st.one_of(st.binary(max_size=12), EDGES.map(lambda edges: bytes(edges[:8])), LETTERS))
 def test_utf8_is_what_python_takes_for_it(
     good_path: Path, tmp_path_factory: pytest.TempPathFactory, text: bytes
 ) -> None:
