@@ -130,7 +130,7 @@ def convert_checkpoint(
                 if progress is not None:
                     progress(done, total)
             file_bytes = writer.layout.file_bytes
-    return CheckpointConversion(target, config.name, len(specs), file_bytes, errors.of_classes(kinds))
+    return CheckpointConversion(target, name, len(specs), file_bytes, errors.of_classes(kinds))
 
 
 def tensor_shapes(hparams: Hyperparameters) -> dict[str, tuple[int, ...]]:

@@ -67,7 +67,7 @@ def convert(
     architecture = architecture_of(source)
     hparams = read_hyperparameters(source, architecture, tile_shape or TileShape())
     tokenizer, note = _tokenizer(source, hparams)
-    name = source.value("general.name", str, default=source_path.stem)
+    name = fitting_name(source.value("general.name", str, default=source_path.stem))
     plan = _Plan(source, architecture, hparams, quantize)
     specs = plan.specs()
     with CflowWriter(
@@ -75,7 +75,7 @@ def convert(
         hparams,
         specs,
         tokenizer.to_json() if tokenizer else None,
-        fitting_name(name),
+        name,
         arrangement_of(order, hparams, specs, target_path.parent),
     ) as writer:
         total = sum(writer.layout.lengths)

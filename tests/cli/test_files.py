@@ -91,6 +91,17 @@ def test_convert_quantises_on_request(cflow: Cflow, tmp_path: Path) -> None:
     assert entry.spec.kind is Type.Q4_0
 
 
+def test_convert_prints_the_name_that_it_wrote(cflow: Cflow, tmp_path: Path) -> None:
+    """A stranger's file may have any: control characters do not go into ours, nor to the terminal."""
+    model = LlamaGguf()
+    model.metadata["general.name"] = "a\x1b[2Jb"
+    target = tmp_path / "m.cflow"
+    outcome = cflow("convert", model.write(tmp_path / "m.gguf"), target)
+    assert outcome.code == 0 and f"{target}: a[2Jb, architecture llama" in outcome.out
+    assert "\x1b" not in outcome.out + outcome.err
+    assert read_file(target).name == "a[2Jb"
+
+
 def test_convert_notes_a_missing_tokenizer(cflow: Cflow, tmp_path: Path) -> None:
     model = LlamaGguf()
     model.metadata["tokenizer.ggml.model"] = "llama"
