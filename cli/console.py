@@ -1,6 +1,7 @@
 """What the commands share: messages, progress, JSON, and options that appear in several of them."""
 
 import json
+import re
 import sys
 import textwrap
 import unicodedata
@@ -94,7 +95,9 @@ def message(text: str) -> None:
 
 def print_json(value: Any) -> None:
     """JSON on stdout."""
-    print(json.dumps(value, indent=2, ensure_ascii=False))
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    # json escapes the other control characters; these too are commands to some terminals.
+    print(re.sub("[\x7f-\x9f]", lambda found: f"\\u{ord(found[0]):04x}", text))
 
 
 def allowed_threads(wanted: int) -> int:

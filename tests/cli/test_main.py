@@ -1,5 +1,6 @@
 """The frame of the command: help, usage errors, and how failures become exit codes."""
 
+import json
 import os
 import signal
 import subprocess
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cli import main
-from cli.console import UsageError, one_line, progress_bar
+from cli.console import UsageError, one_line, print_json, progress_bar
 from engine import native
 from engine.enums import Param
 from engine.errors import CflowError
@@ -86,6 +87,14 @@ def test_text_from_a_file_cannot_command_the_terminal_or_forge_a_line() -> None:
     assert shown == "x.gguf: tensor \\x1b[31mred\\ncflow: done\\u202e\\x9b is missing \u00e9"
     long = one_line("x.gguf: " + 10**6 * "n" + " is missing")
     assert len(long) < 2100 and long.startswith("x.gguf: ") and long.endswith(" is missing")
+
+
+def test_json_holds_no_control_characters(capsys: pytest.CaptureFixture[str]) -> None:
+    value = {"a\x1b": "b\x7f\x9b2J\u00e9 \\ \n"}
+    print_json(value)
+    shown = capsys.readouterr().out
+    assert json.loads(shown) == value and "\u00e9" in shown
+    assert all(sign.isprintable() or sign == "\n" for sign in shown)
 
 
 def test_the_name_of_a_file_is_no_markup(
