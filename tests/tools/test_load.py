@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import mmap
 import os
 import random
 import signal
@@ -109,7 +110,9 @@ def leaking(kind: str, folder: Path) -> Iterator[Body]:
     stop = threading.Event()
 
     def memory(number: int) -> None:
-        kept.append(bytearray(b"x" * 20_000))
+        pages = mmap.mmap(-1, 65_536)  # from the system: what the heap has free already would not show
+        pages.write(b"x" * 65_536)
+        kept.append(pages)
 
     def descriptors(number: int) -> None:
         kept.append((folder / "file").open("w"))
