@@ -30,6 +30,7 @@ from engine.layout import (
     PARAMS_OFFSET,
     TENSOR_ENTRY,
 )
+from engine.native import path_bytes
 from engine.tensors import DATA_ALIGN_BYTES, MAX_TENSORS, TensorSpec, checked_specs
 from engine.tiles import Bytes
 
@@ -85,6 +86,7 @@ def read_file(path: Path) -> CflowFile:
     Raises FileError, or FormatError or ChecksumError naming the field.
     """
     path = Path(path)
+    path_bytes(path)
     try:
         size = path.stat().st_size
         if size < HEADER_BYTES:

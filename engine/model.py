@@ -1,7 +1,6 @@
 """An open .cflow or .vflow model: parameters, tensor table, tokenizer, verification."""
 
 import ctypes
-import os
 import struct
 import threading
 import weakref
@@ -17,7 +16,7 @@ import numpy.typing as npt
 
 from engine.enums import Advice, Order, Param, Role, Status, TensorField, Type
 from engine.errors import ArgumentError, error_from_status
-from engine.native import ModelHandle, check, lib, pointer, text
+from engine.native import ModelHandle, check, lib, path_bytes, pointer, text
 
 _NONE = 0xFFFFFFFF
 _VERIFY_POLL_S = 0.1
@@ -59,7 +58,7 @@ class Model:
         self.path = Path(path)
         self._library = lib()
         handle = ModelHandle()
-        check(self._library.cflow_model_open(os.fsencode(self.path), byref(handle)))
+        check(self._library.cflow_model_open(path_bytes(self.path), byref(handle)))
         self._handle = handle
         self._sessions: weakref.WeakSet[_Closable] = weakref.WeakSet()
         # A verification reads the mapping on its own thread: closing cancels it and takes the guard after it.

@@ -34,7 +34,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.enums import Status
-from engine.errors import ArgumentError, LibraryError, error_from_status
+from engine.errors import ArgumentError, FileError, LibraryError, error_from_status
 
 ABI_VERSION = 1
 _SUFFIX = ".dylib" if sys.platform == "darwin" else ".so"
@@ -374,6 +374,14 @@ _DTYPE: dict[Any, Any] = {
     np.dtype(np.uint32): c_uint32,
     np.dtype(np.uint64): c_uint64,
 }
+
+
+def path_bytes(path: Path) -> bytes:
+    """A path as C takes it. Raises FileError for one with a NUL character: C would stop there."""
+    encoded = os.fsencode(path)
+    if b"\0" in encoded:
+        raise FileError(f"{str(path)!r}: has a NUL character, which no path can have")
+    return encoded
 
 
 def pointer(name: str, array: npt.NDArray[_Scalar], dtype: type[_Scalar], size: int) -> Any:

@@ -1,7 +1,6 @@
 """Measurement in C: a pool of pinned workers, an arena that they touched first, and the probes on both."""
 
 import ctypes
-import os
 import weakref
 from ctypes import POINTER, byref, c_int, c_uint64
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from engine.enums import Isa, Prefetch, Status, WalkWay
 from engine.errors import ArgumentError
 from engine.kernels import TILE_COLS, TILE_ROWS, Kernel
 from engine.model import Model
-from engine.native import ArenaHandle, PoolHandle, check, lib, pointer, text
+from engine.native import ArenaHandle, PoolHandle, check, lib, path_bytes, pointer, text
 
 READ_STREAMS = 4
 """Default of the session option read_streams."""
@@ -205,7 +204,7 @@ def walk(path: Path, way: WalkWay, ranges: npt.NDArray[np.uint64], request_bytes
     given = np.ascontiguousarray(ranges, np.uint64)
     check(
         lib().cflow_probe_walk(
-            os.fsencode(path),
+            path_bytes(path),
             way,
             pointer("ranges", given, np.uint64, given.size),
             len(given),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import numpy.typing as npt
 
 from engine.enums import Reader, ReadPath, ReadsField
 from engine.errors import ArgumentError
-from engine.native import check, lib, pointer
+from engine.native import check, lib, path_bytes, pointer
 from engine.tiles import Bytes
 
 MIB = 1 << 20
@@ -59,7 +58,7 @@ def probe_reads(
     fields = np.zeros(len(ReadsField), np.uint64)
     check(
         lib().cflow_probe_reads(
-            os.fsencode(path),
+            path_bytes(path),
             reader,
             read_path,
             request_bytes,

@@ -6,12 +6,13 @@ import ctypes
 import os
 import struct
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from engine.errors import CflowError
+from engine.errors import CflowError, FileError
 from engine.format import read_file
 from engine.geometry import Geometry
 from engine.layout import HEADER_BYTES, NAME_OFFSET, TENSOR_ENTRY
@@ -94,3 +95,13 @@ def test_no_path_of_a_file_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyP
         for name in ("x", "y.json"):
             (bait / name).unlink(missing_ok=True)
         bait.rmdir()
+
+
+@pytest.mark.parametrize("read", [Model, read_file])
+def test_a_path_with_a_nul_character_is_no_shorter_path(
+    read: Callable[[Path], object], tmp_path: Path
+) -> None:
+    path = tmp_path / "model.cflow"
+    write_random_model(path, Geometry.named("tiny_standard"), seed=1)
+    with pytest.raises(FileError, match="NUL"):
+        read(Path(f"{path}\0.gguf"))
