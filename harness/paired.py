@@ -180,20 +180,28 @@ def _valid(arms: Sequence[ArmInfo], rounds: Sequence[Round]) -> int:
 
 def _one_round(seq: int, arms: Sequence[Arm], probes: Probes) -> Round:
     start_ns = probes.clock_ns()
-    steal, ticks = probes.steal()
+    before = probes.steal()
     bandwidth = probes.bandwidth()
     samples = {arm.name: _one_sample(arm, probes) for arm in arms}
-    steal_after, ticks_after = probes.steal()
+    steal_ticks, cpu_ticks = _ticks_since(before, probes.steal())
     return Round(
         seq=seq,
         order=tuple(arm.name for arm in arms),
         start_ns=start_ns,
         end_ns=probes.clock_ns(),
-        steal_ticks=steal_after - steal,
-        cpu_ticks=ticks_after - ticks,
+        steal_ticks=steal_ticks,
+        cpu_ticks=cpu_ticks,
         probe_bytes_per_ns=bandwidth,
         samples=samples,
     )
+
+
+def _ticks_since(before: tuple[int, int], after: tuple[int, int]) -> tuple[int, int]:
+    """Stolen and all ticks of a round. Counts that ran backwards, as when a CPU went away, tell nothing of
+    it: one tick, stolen, which voids it.
+    """
+    stolen, ticks = after[0] - before[0], after[1] - before[1]
+    return (stolen, ticks) if min(stolen, ticks) >= 0 else (1, 1)
 
 
 def _one_sample(arm: Arm, probes: Probes) -> Placed:

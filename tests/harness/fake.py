@@ -14,7 +14,7 @@ from harness.rounds import Sample
 class FakeMachine:
     """A clock that only the arms move, noise from a seed, and incidents by round.
 
-    incidents: round number -> "steal", "bandwidth_probe", or (rule, arm name).
+    incidents: round number -> "steal", "unplugged" (a CPU), "bandwidth_probe", or (rule, arm name).
     """
 
     seed: int
@@ -41,6 +41,8 @@ class FakeMachine:
         self.ticks += 40
         if self.incidents.get(self.round) == "steal":
             self.stolen += 3
+        if self.incidents.get(self.round) == "unplugged":
+            self.ticks -= 1000
         return self.stolen, self.ticks
 
     def probes(self) -> Probes:

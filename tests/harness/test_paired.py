@@ -97,6 +97,13 @@ def test_void_rounds_are_kept_and_made_up_for() -> None:
     }
 
 
+def test_a_round_in_which_a_cpu_went_away_is_void() -> None:
+    timed = run(FakeMachine(1, {4: "unplugged"}))
+    (lost,) = (one for one in timed.rounds if one.void)
+    assert (lost.seq, lost.steal_ticks, lost.cpu_ticks) == (4, 1, 1)
+    assert [void.rule for void in lost.void] == ["steal"]
+
+
 def test_a_machine_that_never_settles_ends_after_half_as_many_again() -> None:
     timed = run(FakeMachine(1, dict.fromkeys(range(100), "steal")))
     assert len(timed.rounds) == 18
