@@ -15,6 +15,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 """The root of the checkout."""
+CLANGS = ("clang", *(f"clang-{version}" for version in range(22, 13, -1)))
+"""Names under which distributions install clang."""
 
 
 class BuildError(Exception):

@@ -241,7 +241,8 @@ def main() -> int:
     given = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     folder = given.folder.absolute() / f"{given.command}-{given.seed}"
-    shutil.rmtree(folder, ignore_errors=True)
+    if folder.exists():
+        parser.error(f"{folder} is there: kept by a run that failed; remove it, or take another --seed")
     subject = replace(SUBJECTS[given.command], python=given.python)
     kills = Kills(subject, folder, given.seed)
     ended = 0

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tools.build_engine import ROOT, BuildError, build_engine
+from tools.build_engine import CLANGS, ROOT, BuildError, build_engine
 
 CLANG_FORMAT_MAJOR = 19
 """Versions of clang-format disagree about the same configuration; pyproject.toml pins this one."""
@@ -121,7 +121,7 @@ STEPS = (
     Step("shellcheck", check_shell),
     Step("clang-format", check_c_format),
     Step("gcc -Werror", lambda: check_warnings(("gcc",))),
-    Step("clang -Werror", lambda: check_warnings(("clang", *(f"clang-{n}" for n in range(22, 13, -1))))),
+    Step("clang -Werror", lambda: check_warnings(CLANGS)),
 )
 
 

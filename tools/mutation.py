@@ -159,7 +159,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
     for one in found_out["unjudged"]:
         sys.stdout.write(f"{one['mutant']}\n- {one['removed']}\n+ {one['added']}\n")
-    return FAILED if found_out["unjudged"] else 0
+    incomplete = not options.report and (not codes or None in codes.values())
+    return FAILED if found_out["unjudged"] or incomplete else 0
 
 
 if __name__ == "__main__":

@@ -12,9 +12,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tools.build_engine import ROOT, build_engine
+from tools.build_engine import CLANGS, ROOT, build_engine
 
-COMPILERS = ("clang", *(f"clang-{version}" for version in range(22, 13, -1)))
 NATIVE_TESTS = "^(sanitizer_catches_race|test_(pool|cache|events|session))$"
 SETTINGS = {"TSAN_OPTIONS": "halt_on_error=0:exitcode=66:second_deadlock_stack=1"}
 """No suppressions: what it reports is a fault. What the kernel writes for io_uring it cannot see; the reads
@@ -23,7 +22,7 @@ of the threads it can, and both readers have the same front."""
 
 def run_races(build_dir: Path, pytest_arguments: list[str]) -> int:
     """Build and test; return 0 when all passes or nothing can be tested, else 1. Raises BuildError."""
-    compiler = next(filter(shutil.which, COMPILERS), None)
+    compiler = next(filter(shutil.which, CLANGS), None)
     if compiler is None:
         print("left out: not installed: clang (Debian, Ubuntu: apt install clang)")
         print("0 passed, 0 failed, 1 skipped")

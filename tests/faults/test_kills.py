@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +13,7 @@ import pytest
 
 from harness.results import FILE_NAME
 from tools.kills import Counts, Kills, KillsError, Watch
-from tools.kills_subjects import SUBJECTS
+from tools.kills_subjects import ROOT, SUBJECTS
 
 pytestmark = pytest.mark.no_sanitizer
 TORCH = importlib.util.find_spec("torch") is not None
@@ -65,3 +67,13 @@ def test_a_watched_file_that_is_cut_is_seen(tmp_path: Path) -> None:
 def test_a_run_that_fails_is_told(tmp_path: Path) -> None:
     with pytest.raises(KillsError, match="the preparation ended with 2"):
         Kills(replace(SUBJECTS["convert"], prepare=("cli.main", "synth")), tmp_path / "runs", 1).run(1)
+
+
+def test_what_a_failed_run_kept_stays(tmp_path: Path) -> None:
+    kept = tmp_path / "synth-5" / "output"
+    kept.parent.mkdir()
+    kept.write_text("why")
+    command = [sys.executable, "-m", "tools.kills", "synth", "--seed", "5", "--folder", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and f"{kept.parent} is there" in done.stderr
+    assert kept.read_text() == "why"

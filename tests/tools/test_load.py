@@ -9,6 +9,7 @@ import random
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -228,6 +229,16 @@ def test_sessions_come_and_go(tmp_path: Path) -> None:
         state = run(tmp_path, body, runs=120, leak=64 * 1024)
     assert state.summary["grown"] == [] and state.summary["outputs_changed"] == 0
     assert state.summary["outcome"] != "LEAK"
+
+
+def test_too_few_to_tell_is_not_clean(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", tempfile.tempdir)  # the command has one of its own
+    places = ["--out", str(tmp_path / "out.json"), "--models", str(tmp_path / "models")]
+    with pytest.raises(SystemExit) as ended:
+        main(["sessions", "--count", "3", *places])
+    assert ended.value.code == 1 and "outcome: UNDECIDED" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("way", ["memory", "direct"])

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import importlib
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
 
+from tools import mutation
 from tools.mutation import (
     OUTCOME,
     ROOT,
@@ -95,6 +97,19 @@ def test_a_report_runs_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert main(["--report", "--work", str(tmp_path), "harness/shift.py"]) == 0
     assert capsys.readouterr().out == "harness.shift: not_run 1, noticed 1\n"
     assert json.loads((tmp_path / OUTCOME).read_text(encoding="utf-8"))["unjudged"] == []
+
+
+def test_a_run_that_leaves_mutants_out_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mutation, "copy_tree", lambda *_: None)
+    done = subprocess.CompletedProcess([], 0, "")
+    monkeypatch.setattr(mutation, "mutmut", lambda *_, **__: done)
+    arguments = ["--work", str(tmp_path), "harness/shift.py"]
+    assert main(arguments) == 1  # nothing at all has run
+    meta = tmp_path / "mutants" / "harness" / "shift.py.meta"
+    meta.parent.mkdir(parents=True)
+    for code, ended in ((None, 1), (1, 0)):
+        meta.write_text(json.dumps({"exit_code_by_key": {"harness.shift.x_shift__mutmut_1": code}}))
+        assert main(arguments) == ended
 
 
 def test_unknown_modules_are_usage_errors(capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,9 +7,8 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from tools.build_engine import ROOT, BuildError, build_engine
+from tools.build_engine import CLANGS, ROOT, BuildError, build_engine
 
-CLANGS = ("clang", *(f"clang-{n}" for n in range(22, 13, -1)))
 DICTIONARY = ROOT / "fuzz/model.dict"
 MAX_INPUT_BYTES = 1 << 16
 
