@@ -63,7 +63,7 @@ def create_folder(temporary: Path) -> int:
             except FileExistsError as error:
                 raise _in_the_way(temporary) from error
             with suppress(FileNotFoundError):  # taken for a left one before it was opened
-                return os.open(temporary, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+                return _open_new(temporary)
 
     return _held(temporary, create)
 
@@ -79,7 +79,7 @@ def temporary_folder(parent: Path, prefix: str) -> Iterator[Path]:
     while True:
         folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
         try:
-            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            descriptor = _open_new(folder)
         except FileNotFoundError:  # taken for a left one before it was held
             continue
         if _hold(descriptor, folder):
@@ -97,7 +97,21 @@ def hold_folder(folder: Path) -> int:
 
     Raises OSError.
     """
-    return _held(folder, lambda: os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+    return _held(folder, lambda: _open_folder(folder))
+
+
+def _open_folder(folder: Path) -> int:
+    return os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+
+def _open_new(folder: Path) -> int:
+    """A folder that was made just now; removed again when it cannot be opened."""
+    try:
+        return _open_folder(folder)
+    except OSError:
+        with suppress(OSError):
+            folder.rmdir()
+        raise
 
 
 def _in_the_way(temporary: Path) -> FileExistsError:

@@ -89,8 +89,10 @@ class PendingFile:
     def abandon(self) -> None:
         """Removes the temporary file. Does nothing after `commit()`."""
         if self.fd >= 0:
-            self._temporary.unlink(missing_ok=True)
-            self._close()
+            try:
+                self._temporary.unlink(missing_ok=True)
+            finally:
+                self._close()
 
     def _close(self) -> None:
         fd, self.fd = self.fd, -1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import shutil
@@ -228,6 +229,37 @@ def test_a_folder_that_is_replaced_meanwhile_is_held_as_it_is_now(
     descriptor = hold_folder(target)
     assert os.path.samestat(os.fstat(descriptor), os.stat(target))
     os.close(descriptor)
+
+
+def test_a_folder_that_cannot_be_held_is_not_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No descriptor is free, say."""
+
+    def full(path: Path, flags: int, mode: int = 0o777) -> int:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), str(path))
+
+    monkeypatch.setattr(os, "open", full)
+    with pytest.raises(OSError, match="Too many open files"), temporary_folder(tmp_path, ".left-"):
+        raise AssertionError("held")
+    with pytest.raises(FileError, match="Too many open files"):
+        PendingFolder(tmp_path / "result", ())
+    monkeypatch.undo()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_descriptor_goes_even_if_the_file_cannot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path, missing_ok: bool = False) -> None:
+        raise PermissionError(errno.EACCES, "refused", str(path))
+
+    file = PendingFile(tmp_path / "result", 1)
+    descriptor = file.fd
+    monkeypatch.setattr(Path, "unlink", refuse)
+    with pytest.raises(PermissionError):
+        file.abandon()
+    monkeypatch.undo()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(descriptor)
+    remove_left(tmp_path / "result")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_name_taken_from_under_its_writer_is_made_again(tmp_path: Path) -> None:
