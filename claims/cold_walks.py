@@ -30,7 +30,6 @@ from harness.paired import Arm, Progress, run_pairs
 from harness.readahead import ReadAheadError, read_ahead
 from harness.reductions import Reduction
 from harness.rounds import Figure, Sample, Side, Timed, views
-from harness.statistics import MIN_ROUNDS
 from harness.verdict import NotMeasurable
 
 Files = Callable[[str], "Layouts | NotMeasurable"]
@@ -226,10 +225,11 @@ def timed(
     condition: Condition,
     bench: Bench,
     check_id: str,
+    wanted: int,
     progress: Progress | None = None,
 ) -> dict[str, Timed | NotMeasurable]:
     """Bytes per second of either stage-major layout over layer-major, from the same rounds; the control arm
-    is the fresh copy. Cells labelled with the layout.
+    is the fresh copy. Cells labelled with the layout. wanted: valid rounds.
     """
     labels = {layout: f"{condition.label}: {layout}" for layout in STAGED}
     try:
@@ -242,7 +242,7 @@ def timed(
                 control_of=LAYER,
                 control=arms[COPY],
                 seed=SEED,
-                rounds=MIN_ROUNDS,
+                rounds=wanted,
                 inputs=held.inputs(files, condition),
                 progress=progress,
             )

@@ -38,7 +38,6 @@ from engine.kernels import isa_supported
 from harness.paired import Arm, run_pairs
 from harness.reductions import Scalar
 from harness.rounds import Figure, RoundsOf, Side, Timed
-from harness.statistics import DEFAULT_ROUNDS, MIN_ROUNDS
 from harness.verdict import NotMeasurable
 
 OURS: Final = "cflow"
@@ -56,7 +55,8 @@ VLLM_OWN: Final = f"{VLLM}, your folder"
 
 TOKENS: Final = {"smoke": 8, "quick": 24, "full": 6, "paper": 4}
 """Timed tokens of a turn: a turn takes about as long in every profile."""
-_ROUNDS: Final = {"smoke": MIN_ROUNDS, "quick": MIN_ROUNDS, "full": DEFAULT_ROUNDS, "paper": DEFAULT_ROUNDS}
+ROUNDS_OF: Final = "e2e.ranking"
+"""Whose declared rounds all checks that share them have."""
 
 Group = tuple[str, ...]
 
@@ -172,7 +172,7 @@ class Contest:
                 bench.probes(),
                 control_of=group[0],
                 seed=SEED,
-                rounds=_ROUNDS[self._run.profile],
+                rounds=self._run.rounds(ROUNDS_OF),
                 roof=bench.roof() if mapped else None,
                 inputs={
                     **{f"model of {name}": self._model(name) for name in group},

@@ -47,6 +47,7 @@ def map_cell(
     kernel: Kernel,
     last_level_bytes: int,
     points: Sequence[tuple[Prefetch, int]],
+    wanted: int = MIN_ROUNDS,
     progress: Progress | None = None,
     *,
     threads: int,
@@ -55,7 +56,8 @@ def map_cell(
 ) -> Timed | NotMeasurable:
     """Products of one matrix without hints and with each of `points`, against one another.
 
-    huge: pages of 2 MiB, else of 4 KiB. The figure is that of PREFETCHT0 4 KiB ahead; a map has no target.
+    wanted: valid rounds. huge: pages of 2 MiB, else of 4 KiB. The figure is that of PREFETCHT0 4 KiB ahead; a
+    map has no target.
     """
     size = tiles_bytes(Type.Q4_0, ROWS, COLUMNS)
     if size < 2 * last_level_bytes:
@@ -86,7 +88,7 @@ def map_cell(
             bench.probes(),
             control_of=OFF,
             seed=SEED,
-            rounds=MIN_ROUNDS,
+            rounds=wanted,
             inputs={
                 "kernel": kernel.name,
                 "matrix": f"{ROWS} x {COLUMNS}",

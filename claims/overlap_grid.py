@@ -35,12 +35,14 @@ from engine.session import OptionValue, Piece, Session
 from harness.cachestate import CacheStateError
 from harness.paired import run_pairs
 from harness.rounds import Figure, Paths, RoundsOf, Side, Timed
-from harness.statistics import MIN_ROUNDS, figures, median
+from harness.statistics import figures, median
 from harness.verdict import NotMeasurable
 
 STORAGE: Final = "O_DIRECT; the experts are not in the page cache of this system, its host may cache them"
 COMPUTING: Final = Side(STAGED, "computing")
 READING: Final = Side(READ, "time")
+ROUNDS_OF: Final = "7.overlap_sync"
+"""Whose declared rounds all checks that look at the cells have."""
 REACHED_SHARE: Final = 0.9
 """Of an emulated rate: what reading alone must reach."""
 TARGET_NS: Final = {"quick": 20_000_000, "full": 100_000_000, "paper": 200_000_000}
@@ -208,7 +210,7 @@ class Grid:
             bench.probes(),
             control_of=STAGED,
             seed=SEED,
-            rounds=MIN_ROUNDS,
+            rounds=self._run.rounds(ROUNDS_OF),
             inputs=inputs(staging, course, cell.rate),
             progress=self._run.progress(cell.label),
         )

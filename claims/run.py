@@ -18,6 +18,7 @@ from claims.own_file import UnfitError, check_own, check_own_folder
 from engine.enums import Isa
 from engine.kernels import isa_default, isa_supported, threads_default
 from engine.native import build_info, library_sha256
+from harness.errors import RegistryError
 from harness.evidence import Evidence
 from harness.kinds import Verdict
 from harness.machine import machine_state
@@ -123,6 +124,17 @@ class ClaimsRun:
     def command(self, check_id: str) -> str:
         """What repeats one check alone."""
         return f"pytest claims/ --profile {self.profile} --threads {self.threads} --only {check_id}"
+
+    def rounds(self, check_id: str, label: str | None = None) -> int:
+        """Valid rounds that claims.toml declares for a cell of a timed check, its first one if none is named.
+
+        Raises RegistryError when it declares none.
+        """
+        check = self.registry.check(check_id)
+        declared = check.rounds(self.profile, check.cells[0].label if label is None else label)
+        if declared is None:
+            raise RegistryError(f"check[{check_id}].rounds: missing, or not for profile {self.profile}")
+        return declared
 
     def progress(self, label: str = "") -> Progress | None:
         """What shows the rounds of a paired run of the check that is being measured; label: of its cell."""

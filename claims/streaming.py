@@ -18,7 +18,6 @@ from engine.probes import MIB
 from engine.session import Session
 from harness.paired import Arm, Progress, alike, run_pairs
 from harness.rounds import Figure, Side, Timed, views
-from harness.statistics import MIN_ROUNDS
 from harness.verdict import NotMeasurable
 
 RING_SHARE: Final = 4
@@ -44,11 +43,16 @@ def _arm(layout: str, session: Session) -> Arm:
 
 
 def streamed(
-    files: Layouts, bench: Bench, threads: int, check_id: str, progress: Progress | None = None
+    files: Layouts,
+    bench: Bench,
+    threads: int,
+    check_id: str,
+    wanted: int,
+    progress: Progress | None = None,
 ) -> dict[str, Timed | NotMeasurable]:
     """Tokens per second of either stage-major layout over layer-major, from the same rounds.
 
-    Cells labelled with the layout. The control arm is the fresh copy.
+    Cells labelled with the layout. The control arm is the fresh copy. wanted: valid rounds.
     """
     ring_bytes = files.file_bytes // RING_SHARE // MIB * MIB
     try:
@@ -71,7 +75,7 @@ def streamed(
                 control_of=LAYER,
                 control=arms[COPY],
                 seed=SEED,
-                rounds=MIN_ROUNDS,
+                rounds=wanted,
                 inputs={
                     "model": files.geometry,
                     "file_bytes": files.file_bytes,

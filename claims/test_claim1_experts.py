@@ -39,7 +39,6 @@ from harness.machine import storage
 from harness.paired import Arm, run_pairs
 from harness.reductions import Reduction
 from harness.rounds import Figure, Sample, Side, Timed
-from harness.statistics import MIN_ROUNDS
 from harness.verdict import NotMeasurable
 
 TRACED_TOKENS = {"smoke": 8, "quick": 16, "full": 48, "paper": 48}
@@ -231,7 +230,7 @@ def test_time(measure: Measure, claims_run: ClaimsRun) -> None:
                 bench.probes(),
                 control_of="routed",
                 seed=SEED,
-                rounds=MIN_ROUNDS,
+                rounds=claims_run.rounds("1.time"),
                 roof=bench.roof(),
                 inputs={
                     **_sizes(geometry),

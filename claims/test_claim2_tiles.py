@@ -331,6 +331,7 @@ def test_time(measure: Measure, claims_run: ClaimsRun) -> None:
                 bench.probes(),
                 control_of="tiles",
                 seed=SEED,
+                rounds=claims_run.rounds("2.time"),
                 inputs={
                     "tiles": tiled.name,
                     "row-major": row_major.name,

@@ -155,6 +155,7 @@ def test_speed(measure: Measure, claims_run: ClaimsRun) -> None:
                 bench.probes(),
                 control_of="vector",
                 seed=SEED,
+                rounds=claims_run.rounds("3.speed"),
                 inputs={
                     "vector": fast.name,
                     "scalar": slow.name,
@@ -187,6 +188,7 @@ def test_roof(measure: Measure, claims_run: ClaimsRun) -> None:
                 bench.probes(),
                 control_of="gemv",
                 seed=SEED,
+                rounds=claims_run.rounds("3.roof"),
                 roof=bench.roof(),
                 inputs={"kernel": kernel.name, "matrix": f"8192 x {columns}", "threads": threads},
                 progress=claims_run.progress(label),
@@ -204,7 +206,7 @@ def test_roof(measure: Measure, claims_run: ClaimsRun) -> None:
 def test_regime(measure: Measure, claims_run: ClaimsRun) -> None:
     def produce() -> Found:
         with open_bench(claims_run.threads) as bench:
-            return regime(bench, claims_run.progress())
+            return regime(bench, claims_run.rounds("0.regime"), claims_run.progress())
 
     measure(
         produce,
@@ -215,8 +217,8 @@ def test_regime(measure: Measure, claims_run: ClaimsRun) -> None:
     )
 
 
-def regime(bench: Bench, progress: Progress | None = None) -> Timed:
-    """FLOP/s over bytes/s of the same workers."""
+def regime(bench: Bench, wanted: int, progress: Progress | None = None) -> Timed:
+    """FLOP/s over bytes/s of the same workers. wanted: valid rounds."""
     pool, arena, isa = bench.pool, bench.arena, isa_default()
     iterations = calibrated(lambda count: pool.flops(isa, count)[1], 20_000_000)
     roof = bench.roof()
@@ -249,6 +251,7 @@ def regime(bench: Bench, progress: Progress | None = None) -> Timed:
         bench.probes(),
         control_of="read",
         seed=SEED,
+        rounds=wanted,
         roof=roof,
         inputs={"isa": isa.name.lower(), "threads": pool.threads},
         progress=progress,

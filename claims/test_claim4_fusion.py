@@ -204,6 +204,7 @@ def test_time(measure: Measure, claims_run: ClaimsRun) -> None:
                 bench.probes(),
                 control_of="fused",
                 seed=SEED,
+                rounds=claims_run.rounds("4.time"),
                 roof=bench.roof(),
                 inputs={"model": name, "tokens": tokens, "threads": threads},
                 progress=claims_run.progress(label),

@@ -39,7 +39,6 @@ from harness.paired import Arm, run_pairs
 from harness.readahead import ReadAheadError, block_reads, read_ahead
 from harness.reductions import Reduction
 from harness.rounds import Figure, Sample, Side, Timed
-from harness.statistics import MIN_ROUNDS
 from harness.verdict import NotMeasurable
 
 COMBINED = "arch2_4_combined"
@@ -283,7 +282,7 @@ def test_stream_time(measure: Measure, claims_run: ClaimsRun) -> None:
                     bench.probes(),
                     control_of="in order",
                     seed=SEED,
-                    rounds=MIN_ROUNDS,
+                    rounds=claims_run.rounds("5.stream_time"),
                     inputs={"model": STREAMED, "read_ahead_kb": holds, "threads": 1},
                     progress=claims_run.progress(label),
                 )

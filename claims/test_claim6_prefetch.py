@@ -39,7 +39,6 @@ from harness.machine import last_level_cache_bytes
 from harness.paired import alike, run_pairs
 from harness.reductions import Reduction
 from harness.rounds import Figure, Side, Timed
-from harness.statistics import DEFAULT_ROUNDS, MIN_ROUNDS
 from harness.verdict import NotMeasurable
 
 COMBINED = "arch2_4_combined"
@@ -49,10 +48,8 @@ HINTED_OFFSET = 16 * MIB
 HINTED_BYTES = 32 * MIB
 TIER_BYTES_PER_S = 500_000_000
 """The paper's SATA desktop, emulated by waiting."""
-DIRECT_ROUNDS = 40
 SHORT_TOKENS = 2
 """Of a round: the shorter a round, the fewer lose a tick of the clock to the host and are void."""
-COLD_ROUNDS = {"quick": 48, "full": 240, "paper": 240}
 CAVEAT = "A virtual machine's host keeps caches of its own: cold for this system, perhaps warm for its host."
 
 
@@ -202,7 +199,7 @@ def test_time_of_direct_reads(measure: Measure, claims_run: ClaimsRun) -> None:
                 bench.probes(),
                 control_of="off",
                 seed=SEED,
-                rounds=DIRECT_ROUNDS,
+                rounds=claims_run.rounds("6.time"),
                 inputs={
                     "model": COMBINED,
                     "threads": 1,
@@ -223,7 +220,7 @@ def test_time_of_direct_reads(measure: Measure, claims_run: ClaimsRun) -> None:
 
 @pytest.mark.check("6.time_mapping")
 def test_time_over_a_cold_mapping(measure: Measure, claims_run: ClaimsRun) -> None:
-    def cell(label: str, advice: Advice, size: int, block: int, rounds: int) -> Timed | NotMeasurable:
+    def cell(label: str, advice: Advice, size: int, block: int) -> Timed | NotMeasurable:
         path = _combined(claims_run)
         try:
             with open_bench(1) as bench:
@@ -238,25 +235,21 @@ def test_time_over_a_cold_mapping(measure: Measure, claims_run: ClaimsRun) -> No
                     bench.probes(),
                     control_of="NONE",
                     seed=SEED,
-                    rounds=rounds,
+                    rounds=claims_run.rounds("6.time_mapping", label),
                     inputs={"model": COMBINED, "bytes": size, "block_bytes": block, "advice": advice.name},
                     progress=claims_run.progress(label),
                 )
         except CacheStateError as error:
             return NotMeasurable(str(error))
 
-    rounds = COLD_ROUNDS.get(claims_run.profile, MIN_ROUNDS)
     measure(
         lambda: timed_cells(
             (
-                (
-                    "no readahead",
-                    partial(cell, "no readahead", Advice.RANDOM, 2 * MIB, MIB // 4, rounds),
-                ),
-                (
-                    "the kernel's readahead",
-                    partial(cell, "readahead", Advice.NORMAL, 32 * MIB, MIB, MIN_ROUNDS),
-                ),
+                (label, partial(cell, label, advice, size, block))
+                for label, advice, size, block in (
+                    ("no readahead", Advice.RANDOM, 2 * MIB, MIB // 4),
+                    ("the kernel's readahead", Advice.NORMAL, 32 * MIB, MIB),
+                )
             )
         ),
         limits=[
@@ -302,7 +295,7 @@ def test_time_of_walking_the_experts(measure: Measure, claims_run: ClaimsRun) ->
                 bench.probes(),
                 control_of="off",
                 seed=SEED,
-                rounds=MIN_ROUNDS if whole else DEFAULT_ROUNDS,
+                rounds=claims_run.rounds("6.expert_walk"),
                 inputs={
                     "model": name,
                     "threads": claims_run.threads,
@@ -338,10 +331,14 @@ MAP_LIMITS = (
 @pytest.mark.check("6.map")
 def test_map(measure: Measure, claims_run: ClaimsRun) -> None:
     kernel, cache = best_q8_kernel(isa_default()), last_level_cache_bytes()
+
+    def cell(label: str, threads: int) -> Timed | NotMeasurable:
+        wanted, progress = claims_run.rounds("6.map"), claims_run.progress(label)
+        return map_cell(kernel, cache, FEW, wanted, progress, threads=threads)
+
     measure(
         lambda: timed_cells(
-            (label, partial(map_cell, kernel, cache, FEW, claims_run.progress(label), threads=threads))
-            for label, threads in thread_cells(claims_run.threads)
+            (label, partial(cell, label, threads)) for label, threads in thread_cells(claims_run.threads)
         ),
         limits=MAP_LIMITS,
     )
@@ -352,8 +349,8 @@ def test_large_map(measure: Measure, claims_run: ClaimsRun) -> None:
     kernel, cache = best_q8_kernel(isa_default()), last_level_cache_bytes()
 
     def cell(label: str, threads: int, huge: bool, streams: int) -> Timed | NotMeasurable:
-        progress = claims_run.progress(label)
-        return map_cell(kernel, cache, MANY, progress, threads=threads, huge=huge, streams=streams)
+        wanted, progress = claims_run.rounds("6.map_large"), claims_run.progress(label)
+        return map_cell(kernel, cache, MANY, wanted, progress, threads=threads, huge=huge, streams=streams)
 
     measure(
         lambda: timed_cells(

@@ -243,6 +243,7 @@ def test_time(measure: Measure, claims_run: ClaimsRun) -> None:
                 bench.probes(),
                 control_of="(0, 0)",
                 seed=SEED,
+                rounds=claims_run.rounds("7.time"),
                 roof=bench.roof(),
                 inputs={
                     "model": name,

@@ -19,7 +19,6 @@ from harness.evidence import Evidence, Kernel
 from harness.paired import alike, run_pairs
 from harness.reductions import Reduction
 from harness.rounds import Figure, Side, Timed, views
-from harness.statistics import MIN_ROUNDS
 from harness.verdict import NotMeasurable
 
 WAYS_TOKENS = 2
@@ -71,7 +70,7 @@ def test_ways(measure: Measure, claims_run: ClaimsRun) -> None:
                     bench.probes(),
                     control_of=WAYS[0].name,
                     seed=SEED,
-                    rounds=MIN_ROUNDS,
+                    rounds=claims_run.rounds("7.ways"),
                     inputs={"tokens": WAYS_TOKENS, "threads": threads, "model": path.stem},
                     progress=claims_run.progress(),
                 )

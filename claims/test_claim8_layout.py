@@ -173,7 +173,7 @@ def _timed(
 ) -> None:
     def produce() -> Cells:
         def one(found: Layouts, each: Condition) -> dict[str, Timed | NotMeasurable]:
-            return timed(found, each, bench, check_id, run.progress(each.label))
+            return timed(found, each, bench, check_id, run.rounds(check_id), run.progress(each.label))
 
         with open_bench(1) as bench:
             return all_conditions(files, size, conditions, STAGED, one)
@@ -204,7 +204,8 @@ def test_streaming(measure: Measure, claims_run: ClaimsRun, files: Files) -> Non
         if isinstance(found, NotMeasurable):
             return dict.fromkeys(STAGED, found)
         with open_bench(claims_run.threads) as bench:
-            return streamed(found, bench, claims_run.threads, "8.streaming", claims_run.progress())
+            threads, wanted = claims_run.threads, claims_run.rounds("8.streaming")
+            return streamed(found, bench, threads, "8.streaming", wanted, claims_run.progress())
 
     measure(
         produce,

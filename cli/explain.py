@@ -110,6 +110,9 @@ def _lines(check: Check) -> list[tuple[str, str]]:
     ]
     if check.paper is not None:
         lines.insert(3, ("paper's figure", f"{check.paper:g} {check.paper_unit}"))
+    rounds = check.cells[0].rounds
+    if rounds is not None:
+        lines.append(("rounds", ", ".join(f"{profile} {wanted}" for profile, wanted in rounds.items())))
     if check.needs:
         lines.append(("needs", ", ".join(check.needs)))
     lines.append(("run", f"pytest claims/ --only {check.id}"))
@@ -149,5 +152,6 @@ def _check_json(check: Check) -> dict[str, Any]:
         "kinds": list(check.kinds),
         "needs": list(check.needs),
         "budget_s": dict(check.budget_s),
+        "rounds": None if check.cells[0].rounds is None else dict(check.cells[0].rounds),
         "beyond": check.beyond,
     }

@@ -116,7 +116,7 @@ def _row(
         report(f"recorded, but not part of profile {run['profile']}")
     if record["verdict"] == NOT_MEASURABLE and not record["reason"].strip():
         report(f"{NOT_MEASURABLE} without a reason")
-    found = judge_cells(item, record, report)
+    found = judge_cells(item, record, run["profile"], report)
     row["verdict"] = _worst([one.verdict for one in found])
     # The figure of a check is that of the first cell that has its verdict.
     head = [one.verdict for one in found].index(row["verdict"])

@@ -28,13 +28,16 @@ class Finding:
 
 
 def declared_cells(item: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """label, unit, paper, target and repetitions of every cell of a check; of one when it names none."""
+    """label, unit, paper, target, repetitions and rounds of every cell of a check; of one when it names
+    none.
+    """
     shared = {
         "label": "",
         "unit": item["unit"],
         "paper": item.get("paper"),
         "target": item.get("target"),
         "repetitions": item.get("repetitions"),
+        "rounds": item.get("rounds", {}),
     }
     if not item.get("cells"):
         return [shared]
@@ -45,18 +48,19 @@ def declared_cells(item: Mapping[str, Any]) -> list[dict[str, Any]]:
             "paper": cell.get("paper"),
             "target": cell.get("target", item.get("target")),
             "repetitions": cell.get("repetitions", item.get("repetitions")),
+            "rounds": cell.get("rounds", item.get("rounds", {})),
         }
         for cell in item["cells"]
     ]
 
 
 def judge_cells(
-    item: Mapping[str, Any], record: Mapping[str, Any], report: Callable[[str], None]
+    item: Mapping[str, Any], record: Mapping[str, Any], profile: str, report: Callable[[str], None]
 ) -> list[Finding]:
     """Judges every declared cell of a check anew.
 
     Args:
-        item: the check as declared. record: as stored.
+        item: the check as declared. record: as stored. profile: of the run.
         report: called with every disagreement between the record and its raw material.
     """
     cells = declared_cells(item)
@@ -68,7 +72,7 @@ def judge_cells(
     for cell in cells:
         label = cell["label"]
         if label in stored:
-            one = _Cell(item, cell, stored[label], record["kind"], len(cells), report)
+            one = _Cell(item, cell, stored[label], record["kind"], len(cells), profile, report)
             found.append(one.judge(faults.get(label, [])))
         else:
             found.append(Finding("INCONCLUSIVE", _NONE))
@@ -84,6 +88,7 @@ class _Cell:
     stored: Mapping[str, Any]
     kind: str
     cell_count: int
+    profile: str
     tell: Callable[[str], None]
 
     def report(self, text: str) -> None:
@@ -137,6 +142,9 @@ class _Cell:
         item, summary = self.item, self.stored["summary"]
         positive = (item["positive_control"], float(item["margin"])) if "positive_control" in item else None
         guard = float(item.get("guard", DEFAULT_GUARD))
+        wanted = self.declared["rounds"].get(self.profile, evidence["rounds_wanted"])
+        if evidence["rounds_wanted"] != wanted:
+            self.report(f"rounds_wanted is {evidence['rounds_wanted']}, declared {wanted}")
         found = timed_finding(evidence, summary, guard, self.cell_count, self.report, positive)
         reasons = (summary or {}).get("reasons", [])
         if bool(reasons) is not bool(found.doubts):

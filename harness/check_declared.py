@@ -63,11 +63,15 @@ def _read_check(item: Mapping[str, Any], where: str) -> None:
 
 
 def _read_figure(item: Mapping[str, Any], where: str) -> None:
-    """paper, target, repetitions of a check or cell, where they are given."""
+    """paper, target, repetitions, rounds of a check or cell, where they are given."""
     if "paper" in item and not _is_number(item["paper"]):
         raise _fault(where, "paper", item["paper"])
     if "repetitions" in item and type(item["repetitions"]) is not int:
         raise _fault(where, "repetitions", item["repetitions"])
+    if "rounds" in item:
+        rounds = item["rounds"]
+        if not isinstance(rounds, dict) or not all(type(wanted) is int for wanted in rounds.values()):
+            raise _fault(where, "rounds", rounds)
     if "target" in item:
         target = item["target"]
         if not isinstance(target, list) or len(target) != 2 or not all(map(_is_end, target)):

@@ -13,6 +13,8 @@ from typing import Any, Final, cast
 
 from harness.errors import RegistryError
 from harness.kinds import CLAIM_IDS, KINDS, PROFILE_NAMES, Kind, Target
+from harness.statistics import MIN_ROUNDS
+from harness.toml_table import Table
 
 DEFAULT_GUARD: Final = 0.03
 MIN_REPETITIONS: Final = 2
@@ -36,7 +38,8 @@ class Cell:
     """One row of a check: its own target and evidence. A check that declares none has one, labelled "".
 
     repetitions: runs that must all be there before a figure over repetitions gets a verdict: looks at a
-    growing series would choose the moment.
+    growing series would choose the moment. rounds: valid ones that a paired run must want, per profile, for
+    the same reason; None: whatever it wants.
     """
 
     label: str
@@ -44,6 +47,7 @@ class Cell:
     paper: float | None
     target: Target | None
     repetitions: int | None = None
+    rounds: Mapping[str, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -77,6 +81,16 @@ class Check:
     positive_control: str | None
     guard: float
     cells: tuple[Cell, ...]
+
+    def rounds(self, profile: str, label: str = "") -> int | None:
+        """Valid rounds that the paired run of a cell must want; None when none are declared.
+
+        Raises RegistryError for a cell that does not exist.
+        """
+        for cell in self.cells:
+            if cell.label == label:
+                return None if cell.rounds is None else cell.rounds.get(profile)
+        raise RegistryError(f"check[{self.id}]: no cell {label!r}")
 
     @property
     def confidence(self) -> float:
@@ -125,106 +139,6 @@ class Registry:
         return sum(check.budget_s.get(profile, 0.0) for check in self.checks)
 
 
-class _Table:
-    """A TOML table whose keys are taken one by one, so that a key that nobody knows is an error."""
-
-    def __init__(self, where: str, data: object) -> None:
-        if not isinstance(data, dict):
-            raise RegistryError(f"{where}: expected a table, found {data!r}")
-        self._where = where
-        self._left = dict(data)
-
-    def fail(self, key: str, found: object, allowed: str) -> RegistryError:
-        return RegistryError(f"{self._where}.{key}: found {found!r}, allowed: {allowed}")
-
-    def _take(self, key: str, required: bool) -> Any:
-        if key not in self._left:
-            if required:
-                raise RegistryError(f"{self._where}.{key}: missing")
-            return None
-        return self._left.pop(key)
-
-    def text(self, key: str, default: str | None = None) -> str:
-        value = self._take(key, default is None)
-        if value is None:
-            return cast(str, default)
-        if not isinstance(value, str) or not value.strip():
-            raise self.fail(key, value, "a non-empty string")
-        return value
-
-    def flag(self, key: str, default: bool | None = None) -> bool:
-        value = self._take(key, default is None)
-        if value is None:
-            return bool(default)
-        if not isinstance(value, bool):
-            raise self.fail(key, value, "true or false")
-        return value
-
-    def number(self, key: str) -> float | None:
-        value = self._take(key, False)
-        if value is None:
-            return None
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-            raise self.fail(key, value, "a finite number")
-        return float(value)
-
-    def whole(self, key: str, least: int) -> int | None:
-        value = self._take(key, False)
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):
-            raise self.fail(key, value, f"a whole number, at least {least}")
-        return value
-
-    def fraction(self, key: str) -> float | None:
-        value = self.number(key)
-        if value is not None and not 0.0 < value < 1.0:
-            raise self.fail(key, value, "a number above 0 and below 1")
-        return value
-
-    def texts(self, key: str, allowed: str, required: bool = False) -> tuple[str, ...]:
-        value = self._take(key, required)
-        if value is None:
-            return ()
-        if (
-            not isinstance(value, list)
-            or any(not isinstance(item, str) for item in value)
-            or len(set(value)) != len(value)
-        ):
-            raise self.fail(key, value, allowed)
-        return tuple(value)
-
-    def target(self, key: str) -> Target | None:
-        value = self._take(key, False)
-        if value is None:
-            return None
-        allowed = "[low, high] with low <= high, an open end being -inf or inf, not both open"
-        if not isinstance(value, list) or len(value) != 2:
-            raise self.fail(key, value, allowed)
-        if any(isinstance(end, bool) or not isinstance(end, int | float) or math.isnan(end) for end in value):
-            raise self.fail(key, value, allowed)
-        low, high = float(value[0]), float(value[1])
-        if low > high or low == math.inf or high == -math.inf or (math.isinf(low) and math.isinf(high)):
-            raise self.fail(key, value, allowed)
-        return low, high
-
-    def table(self, key: str) -> dict[str, Any]:
-        value = self._take(key, True)
-        if not isinstance(value, dict):
-            raise self.fail(key, value, "a table")
-        return value
-
-    def tables(self, key: str) -> list[Any]:
-        value = self._take(key, False)
-        if value is None:
-            return []
-        if not isinstance(value, list):
-            raise self.fail(key, value, "an array of tables")
-        return value
-
-    def done(self) -> None:
-        if self._left:
-            raise RegistryError(f"{self._where}.{sorted(self._left)[0]}: unknown key")
-
-
 def load_registry(path: Path) -> Registry:
     """Reads and validates claims.toml.
 
@@ -245,7 +159,7 @@ def parse_registry(text: str) -> Registry:
         data = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # a number of 5,000 digits is a plain ValueError
         raise RegistryError(f"claims.toml: not valid TOML: {error}") from error
-    top = _Table("claims.toml", data)
+    top = Table("claims.toml", data)
     claims = tuple(_claim(index, item) for index, item in enumerate(top.tables("claim")))
     found = tuple(claim.id for claim in claims)
     if found != CLAIM_IDS:
@@ -260,7 +174,7 @@ def parse_registry(text: str) -> Registry:
 
 
 def _claim(index: int, item: object) -> Claim:
-    table = _Table(f"claim[{index}]", item)
+    table = Table(f"claim[{index}]", item)
     claim = Claim(
         id=table.text("id"),
         title=table.text("title"),
@@ -274,7 +188,7 @@ def _claim(index: int, item: object) -> Claim:
 
 def _check(index: int, item: object, claims: Mapping[str, Claim]) -> Check:
     name = item.get("id", index) if isinstance(item, dict) else index
-    table = _Table(f"check[{name}]", item)
+    table = Table(f"check[{name}]", item)
     check_id = table.text("id")
     if not _CHECK_ID.fullmatch(check_id):
         raise table.fail("id", check_id, "lower-case words joined by dots, such as 7.law")
@@ -299,8 +213,10 @@ def _check(index: int, item: object, claims: Mapping[str, Claim]) -> Check:
     if positive_control is not None and margin is None:
         raise table.fail("positive_control", positive_control, "only beside a margin, which it must exceed")
     paper = table.number("paper")
-    default = Cell("", unit, paper, target, table.whole("repetitions", MIN_REPETITIONS))
-    cells = _cells(check_id, table.tables("cells"), default)
+    budget_s = _budget(check_id, table.table("budget_s"))
+    repetitions = table.whole("repetitions", MIN_REPETITIONS)
+    default = Cell("", unit, paper, target, repetitions, _rounds(table, budget_s))
+    cells = _cells(check_id, table.tables("cells"), default, budget_s)
     if any(cell.target is None for cell in cells) and not beyond:
         raise RegistryError(
             f"check[{check_id}].target: missing; only a check with beyond = true may be recorded alone"
@@ -320,7 +236,7 @@ def _check(index: int, item: object, claims: Mapping[str, Claim]) -> Check:
         target=target,
         kinds=cast(tuple[Kind, ...], kinds),
         needs=needs,
-        budget_s=_budget(check_id, table.table("budget_s")),
+        budget_s=budget_s,
         beyond=beyond,
         first_screen=first_screen,
         built=table.flag("built", True),
@@ -333,12 +249,12 @@ def _check(index: int, item: object, claims: Mapping[str, Claim]) -> Check:
     return check
 
 
-def _cells(check_id: str, items: list[Any], default: Cell) -> tuple[Cell, ...]:
+def _cells(check_id: str, items: list[Any], default: Cell, budget_s: Mapping[str, float]) -> tuple[Cell, ...]:
     if not items:
         return (default,)
     cells: list[Cell] = []
     for index, item in enumerate(items):
-        table = _Table(f"check[{check_id}].cells[{index}]", item)
+        table = Table(f"check[{check_id}].cells[{index}]", item)
         label = table.text("label")
         if label in {cell.label for cell in cells}:
             raise table.fail("label", label, "labels that differ")
@@ -350,10 +266,21 @@ def _cells(check_id: str, items: list[Any], default: Cell) -> tuple[Cell, ...]:
                 paper=table.number("paper"),
                 target=default.target if target is None else target,
                 repetitions=repetitions or default.repetitions,
+                rounds=_rounds(table, budget_s) or default.rounds,
             )
         )
         table.done()
     return tuple(cells)
+
+
+def _rounds(table: Table, budget_s: Mapping[str, float]) -> dict[str, int] | None:
+    found = table.optional_table("rounds")
+    if found is None:
+        return None
+    allowed = f"a whole number, at least {MIN_ROUNDS}, for each of {', '.join(budget_s)}"
+    if set(found) != set(budget_s) or any(type(n) is not int or n < MIN_ROUNDS for n in found.values()):
+        raise table.fail("rounds", found, allowed)
+    return found
 
 
 def _budget(check_id: str, data: Mapping[str, Any]) -> dict[str, float]:

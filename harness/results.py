@@ -25,7 +25,14 @@ from harness.errors import RegistryError, ResultsError
 from harness.evidence import Evidence
 from harness.kinds import Verdict
 from harness.registry import Check, Registry, parse_registry
-from harness.verdict import NotMeasurable, absent_check, judge_check, judge_claim, to_json
+from harness.verdict import (
+    NotMeasurable,
+    absent_check,
+    judge_check,
+    judge_claim,
+    refuse_other_rounds_wanted,
+    to_json,
+)
 
 if TYPE_CHECKING:
     import pandas
@@ -449,6 +456,7 @@ class Recorder:
         cells = found if isinstance(found, Mapping) else {cell.label: found for cell in check.cells}
         result = judge_check(check, cells)
         refuse_other_rounds(check_id, cells, self._data["checks"])
+        refuse_other_rounds_wanted(check, self._data["run"]["profile"], cells)
         record = {
             **to_json(result),
             "seq": 1 + max((old["seq"] for old in self._data["checks"]), default=-1),

@@ -205,6 +205,21 @@ def judge_claim(claim: Claim, checks: Mapping[str, tuple[Check, Verdict | None, 
     return verdict, "; ".join(named)
 
 
+def refuse_other_rounds_wanted(
+    check: Check, profile: str, cells: Mapping[str, Evidence | NotMeasurable]
+) -> None:
+    """Raises EvidenceError when a paired run wanted another number of rounds than claims.toml declares: how
+    long rounds go on is not chosen while they are looked at.
+    """
+    for label, found in cells.items():
+        declared = check.rounds(profile, label)
+        if isinstance(found, Timed) and declared not in (None, found.rounds_wanted):
+            raise EvidenceError(
+                f"check {check.id}, cell {label!r}: rounds_wanted is {found.rounds_wanted}, "
+                f"claims.toml declares {declared} in profile {profile}"
+            )
+
+
 def to_json(result: CheckResult) -> dict[str, Any]:
     """The verdict part of a check record in results.json."""
     head = result.headline

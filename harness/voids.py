@@ -32,7 +32,11 @@ def mark_voids(arms: Sequence[ArmInfo], rounds: Sequence[Round]) -> tuple[Round,
     if not rounds:
         return ()
     typical = stdlib_statistics.median(one.probe_bytes_per_ns for one in rounds)
-    return tuple(dataclasses.replace(one, void=_voids(arms, one, typical)) for one in rounds)
+    return tuple(_marked(one, _voids(arms, one, typical)) for one in rounds)
+
+
+def _marked(one: Round, void: tuple[Void, ...]) -> Round:
+    return one if one.void == void else dataclasses.replace(one, void=void)
 
 
 def _voids(arms: Sequence[ArmInfo], one: Round, typical: float) -> tuple[Void, ...]:

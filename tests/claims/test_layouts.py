@@ -29,6 +29,7 @@ from harness.reductions import Reduction
 from harness.registry import load_registry
 from harness.results import Recorder, RunInfo
 from harness.rounds import Figure, Side, Timed
+from harness.statistics import MIN_ROUNDS
 from harness.verdict import NotMeasurable
 from tests.claims.fake_bench import FakeBench
 from tests.engine.models import geometries
@@ -137,7 +138,7 @@ def test_walks_that_storage_knows_nothing_of_are_not_measurable(
 ) -> None:
     monkeypatch.setattr(cold_walks, "process_io", lambda: ProcessIo(0, 0, 0))
     count = list(counted(cold, DIRECT).values())
-    took = list(timed(cold, DIRECT, FakeBench(1, 1), "8.time").values())  # type: ignore[arg-type]
+    took = list(timed(cold, DIRECT, FakeBench(1, 1), "8.time", MIN_ROUNDS).values())  # type: ignore[arg-type]
     assert len(count) == 3 and len(took) == 2
     for cell in (*count, *took):
         assert isinstance(cell, NotMeasurable) and "nothing came from storage" in cell.reason
@@ -183,7 +184,7 @@ def test_little_ram_is_another_process(cold: Layouts) -> None:
 
 
 def test_timed_cells_share_their_rounds(cold: Layouts) -> None:
-    cells = timed(cold, DIRECT, FakeBench(1, 1), "8.time")  # type: ignore[arg-type]
+    cells = timed(cold, DIRECT, FakeBench(1, 1), "8.time", MIN_ROUNDS)  # type: ignore[arg-type]
     assert list(cells) == [f"{DIRECT.label}: {layout}" for layout in (PHASE, KIND)]
     phase, kind = cells.values()
     assert isinstance(phase, Timed) and isinstance(kind, Timed)
@@ -199,7 +200,7 @@ def test_the_second_opinion_accepts_rounds_of_two_layouts(cold: Layouts, tmp_pat
     info = RunInfo("quick", {"only": ["8.time"]}, None, None, "pytest")
     recorder = Recorder.open(tmp_path / "run", registry, info, {}, MACHINE)
     started_ns = time.monotonic_ns()
-    cells = timed(cold, DIRECT, FakeBench(1, 1), "8.time")  # type: ignore[arg-type]
+    cells = timed(cold, DIRECT, FakeBench(1, 1), "8.time", MIN_ROUNDS)  # type: ignore[arg-type]
     others = {cell.label: NotMeasurable("left out") for cell in registry.check("8.time").cells}
     recorder.add("8.time", {**others, **cells}, started_ns=started_ns, command="pytest")
     recorder.close()

@@ -21,6 +21,7 @@ from harness.reductions import Reduction
 from harness.registry import Check, load_registry
 from harness.results import Recorder, RunInfo
 from harness.rounds import Figure, Side, Timed
+from harness.statistics import DEFAULT_ROUNDS
 from harness.verdict import NotMeasurable
 from tests.claims.mutants import ARM, MUTANTS, OBSERVATION, SERIES, turned_by
 from tests.harness.fake import FakeMachine
@@ -56,13 +57,14 @@ def values(target: Target | None) -> tuple[float, float]:
     return (high / FACTOR if math.isinf(low) else (low + high) / 2), FACTOR * high
 
 
-def timed(machine: FakeMachine, declared: Check, value: float) -> Timed:
+def timed(machine: FakeMachine, declared: Check, label: str, value: float) -> Timed:
     """Arms of which the first takes `value` times as long as the second."""
     arms = [machine.arm("this", 50e6 * value), machine.arm("that", 50e6)]
     if declared.positive_control is not None:
         arms.append(machine.arm(declared.positive_control, 30e6))
     figure = Figure(Side("this", "time"), Side("that", "time"))
-    return run_pairs(arms, figure, machine.probes(), control_of="that", seed=machine.seed)
+    wanted = declared.rounds("full", label) or DEFAULT_ROUNDS
+    return run_pairs(arms, figure, machine.probes(), control_of="that", seed=machine.seed, rounds=wanted)
 
 
 def exact(declared: Check, value: float) -> Evidence:
@@ -94,7 +96,8 @@ def found_by(folder: Path, claim: str, turned: bool) -> Found:
         value = values(cell.target)[turned]
         started_ns = machine.now_ns
         machine.now_ns += 1
-        evidence = timed(machine, declared, value) if declared.id in ARM else exact(declared, value)
+        measured = declared.id in ARM
+        evidence = timed(machine, declared, cell.label, value) if measured else exact(declared, value)
         found: Mapping[str, Evidence | NotMeasurable] = {
             one.label: evidence if one is cell else NotMeasurable("not here") for one in declared.cells
         }

@@ -423,6 +423,18 @@ def test_last_block_not_run_after_an_interrupt(checked: Checked) -> None:
     assert verdicts(found)["6.hint"] == "INCONCLUSIVE"
 
 
+def test_a_run_that_stopped_where_it_pleased(checked: Checked) -> None:
+    """As a run that wanted fewer rounds would look: the stop rule alone has nothing to say."""
+
+    def cut(data: Data) -> None:
+        del evidence(data, "6.hint")["rounds"][18:]
+        evidence(data, "6.hint")["rounds_wanted"] = 12
+
+    found = checked(cut)
+    assert "the stop rule" not in problems(found)
+    assert "6.hint: rounds_wanted is 12, declared 20" in problems(found)
+
+
 @pytest.mark.parametrize("interrupted", [False, True])
 def test_more_rounds_than_the_stop_rule_gives(checked: Checked, interrupted: bool) -> None:
     found = checked(lambda data: evidence(data, "6.hint").update(rounds_wanted=12, interrupted=interrupted))

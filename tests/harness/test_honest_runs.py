@@ -104,6 +104,9 @@ def test_an_honest_run_has_no_problems(courses: list[Course], boots: bool) -> No
         folder, moments, now = Path(temporary), count(step=20), [10**9]
         recorder = begun(folder, moments, now, resume=False)
         for check_id, course in zip(CHECKS, courses, strict=True):
+            course = dataclasses.replace(
+                course, wanted=REGISTRY.check(check_id).rounds("quick") or course.wanted
+            )
             for one in (course, dataclasses.replace(course, ctrl_c=None)):
                 started_ns = now[0]
                 timed, now[0] = measured(one, started_ns + 1)

@@ -51,6 +51,37 @@ def test_repetitions_are_a_whole_number_that_gives_an_interval(found: str) -> No
         parse_registry(text)
 
 
+def test_cells_inherit_and_set_their_rounds() -> None:
+    check = parse_registry(TEXT).check("6.hint")
+    assert [check.rounds(profile) for profile in ("quick", "paper", "smoke")] == [20, 20, None]
+    with pytest.raises(RegistryError, match=r"check\[6\.hint\]: no cell 'AVX2'"):
+        check.rounds("quick", "AVX2")
+    shared = "rounds = { smoke = 12, quick = 13, full = 14, paper = 15 }"
+    own = "rounds = { smoke = 22, quick = 23, full = 24, paper = 25 }"
+    text = TEXT.replace('id = "7.law"', f'id = "7.law"\n{shared}')
+    text = text.replace('label = "arch1"', f'label = "arch1"\n{own}')
+    law = parse_registry(text).check("7.law")
+    assert [law.rounds("quick", cell.label) for cell in law.cells] == [13, 23, 13]
+    assert parse_registry(TEXT).check("7.law").rounds("quick", "arch1") is None
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        "20",
+        "{ quick = 20 }",
+        "{ quick = 20, full = 20, paper = 20, smoke = 20 }",
+        "{ quick = 11, full = 20, paper = 20 }",
+        "{ quick = 20.0, full = 20, paper = 20 }",
+        "{ quick = true, full = 20, paper = 20 }",
+    ],
+)
+def test_rounds_are_declared_for_every_profile(found: str) -> None:
+    text = TEXT.replace("rounds = { quick = 20, full = 20, paper = 20 }", f"rounds = {found}")
+    with pytest.raises(RegistryError, match=r"check\[6\.hint\]\.rounds: found .*allowed: "):
+        parse_registry(text)
+
+
 def test_budget_is_the_sum_over_the_profile() -> None:
     registry = parse_registry(TEXT)
     assert registry.budget_s("smoke") == 1 + 2 + 1 + 1 + 1

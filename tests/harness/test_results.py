@@ -125,6 +125,9 @@ def test_a_check_is_recorded_once_and_must_be_declared(tmp_path: Path) -> None:
         add(recorder, "7.tarffic", traffic())
     with pytest.raises(EvidenceError, match="cells found"):
         add(recorder, "7.law", {"arch1": traffic()})
+    other = "check 6.hint, cell '': rounds_wanted is 12, claims.toml declares 20 in profile quick"
+    with pytest.raises(EvidenceError, match=other):
+        add(recorder, "6.hint", Timed(Figure(Side("a", "time"), Side("b", "time")), 1, 12, False, (), ()))
     assert len(harness.load(tmp_path).checks) == 1
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -18,16 +17,16 @@ from harness.paired import Arm, Probes, run_pairs
 from harness.registry import load_registry
 from harness.rounds import Sample, Timed
 from harness.statistics import summarise
-from tools.alarms import rules
 from tools.alarms.command import main
 from tools.alarms.outcomes import Interval, Simulated, calm, ends
 from tools.alarms.replay import arm_factors, control_of, figure, most_rounds, replay, stretch
-from tools.alarms.rules import RULES, Rule, Run, judged
+from tools.alarms.rules import Run, judged, rules
 from tools.alarms.stored import Piece, Store, StoredRound, StoreError, load, save
 from tools.alarms.table import BEGIN, END, most_alarms, put, row, rows, text
 from tools.build_engine import ROOT
 
 REGISTRY = load_registry(REGISTRY_PATH)
+RULES = rules(REGISTRY)
 STORE = ROOT / "tests/data/quiet_rounds.json"
 
 
@@ -126,7 +125,7 @@ def through_the_runner(run: Run, piece: Piece, drawn: list[int], seed: int, fact
 def test_a_replayed_run_is_that_of_the_runner(
     arms: int, wanted: int, control: str, void: float, seed: int, factor: float
 ) -> None:
-    run = Run("tiles", arms, wanted, control="subject" if control == "subject" else "reference")
+    run = Run("tiles", arms, control="subject" if control == "subject" else "reference", rounds=wanted)
     piece = made(seed, void=void)
     drawn = stretch(piece, most_rounds(run), random.Random(seed))
     found = replay(run, piece, drawn, seed, factor)
@@ -146,7 +145,7 @@ def test_a_piece_is_resampled_in_stretches() -> None:
 @given(seed=st.integers(0, 1000), factor=st.floats(0.5, 2.0))
 @settings(deadline=None, max_examples=40, derandomize=True)
 def test_an_injected_effect_multiplies_the_interval(seed: int, factor: float) -> None:
-    run = Run("tiles", 3, 20)
+    run = Run("tiles", 3, rounds=20)
     piece = made(seed)
     drawn = stretch(piece, most_rounds(run), random.Random(seed))
     plain = summarise(replay(run, piece, drawn, seed), 0.95, 0.03)
@@ -190,7 +189,7 @@ def test_noise_that_no_rule_holds_back_is_too_many_alarms() -> None:
     """With intervals of half the width the bound is passed: it can be."""
     narrow = replace(REGISTRY.check("3.speed"), id="3.speed", cells=(REGISTRY.check("3.speed").cells[0],))
     rule = next(rule for rule in RULES if rule.check == "3.speed")
-    honest = next(rows(store(0.005), REGISTRY, rules=[rule]))
+    honest = next(rows(store(0.005), REGISTRY, only=[rule]))
     assert honest.worst <= most_alarms()
     intervals = []
     piece = made(3, noise=0.005)
@@ -235,9 +234,9 @@ def test_power_falls_with_noise() -> None:
 
 def test_calm_rounds_are_those_that_no_rule_voids() -> None:
     piece = made(1, rounds=30, void=0.8)
-    replayed = replay(Run("tiles", 5, 20), piece, range(30), 1)
+    replayed = replay(Run("tiles", 5, rounds=20), piece, range(30), 1)
     assert len(replayed.rounds) == 30  # too few are valid: it goes to the limit
-    kept = calm(piece).rounds
+    kept = calm(piece, 5).rounds
     assert kept == tuple(piece.rounds[one.seq] for one in replayed.rounds if not one.void)
     assert 5 < len(kept) < 20
 
@@ -257,50 +256,19 @@ def test_every_judged_check_has_a_rule_in_each_of_its_profiles() -> None:
     assert {rule.check for rule in RULES} == {check.id for check in judged(REGISTRY)}
 
 
-def test_rounds_are_those_of_the_modules() -> None:
-    """A new paired run, or another number of rounds, has to be looked at here."""
-    folder = REGISTRY_PATH.parent
-    found: dict[str, list[str]] = {}
-    constants = {}
-    for path in sorted(folder.glob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-                constants[node.targets[0].id] = ast.unparse(node.value)
-            if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value:
-                constants[node.target.id] = ast.unparse(node.value)
-            if isinstance(node, ast.Call) and ast.unparse(node.func) == "run_pairs":
-                given = {word.arg: ast.unparse(word.value) for word in node.keywords}
-                found.setdefault(path.stem, []).append(given.get("rounds", "DEFAULT_ROUNDS"))
-    assert {stem: sorted(values) for stem, values in found.items()} == {
-        "against": ["rounds"],
-        "cold_walks": ["MIN_ROUNDS"],
-        "contest": ["_ROUNDS[self._run.profile]"],
-        "hint_map": ["MIN_ROUNDS"],
-        "overlap_grid": ["MIN_ROUNDS"],
-        "streaming": ["MIN_ROUNDS"],
-        "test_claim1_experts": ["MIN_ROUNDS"],
-        "test_claim2_tiles": ["DEFAULT_ROUNDS"],
-        "test_claim3_kernels": ["DEFAULT_ROUNDS"] * 3,
-        "test_claim4_fusion": ["DEFAULT_ROUNDS"],
-        "test_claim5_order": ["MIN_ROUNDS"],
-        "test_claim6_prefetch": ["DIRECT_ROUNDS", "MIN_ROUNDS if whole else DEFAULT_ROUNDS", "rounds"],
-        "test_claim7_schedule": ["DEFAULT_ROUNDS"],
-        "test_claim7_ways": ["MIN_ROUNDS"],
-    }
-    assert constants["DIRECT_ROUNDS"] == str(rules.DIRECT_ROUNDS)
-    assert (
-        constants["COLD_ROUNDS"]
-        == f"{{'quick': 48, 'full': {rules.COLD_ROUNDS}, 'paper': {rules.COLD_ROUNDS}}}"
-    )
-    assert constants["_ROUNDS"] == (
-        "{'smoke': MIN_ROUNDS, 'quick': MIN_ROUNDS, 'full': DEFAULT_ROUNDS, 'paper': DEFAULT_ROUNDS}"
-    )
+def test_rounds_are_those_that_are_declared() -> None:
+    walk = [(rule.profiles, rule.runs[0].rounds) for rule in RULES if rule.check == "6.expert_walk"]
+    assert [profiles for profiles, _ in walk] == [("quick",), ("full",), ("paper",)]
+    declared = REGISTRY.check("6.expert_walk").cells[0].rounds
+    assert declared == {profiles[0]: wanted for profiles, wanted in walk}
+    mapping = next(rule for rule in RULES if rule.check == "6.time_mapping")  # of the cell with the target
+    assert mapping.runs[0].rounds == REGISTRY.check("6.time_mapping").rounds("full", "no readahead")
 
 
 def test_the_upper_end_of_a_share_of_the_roof_is_none() -> None:
-    assert ends((0.6, 1.03), Run("tiles", 2, 20, roof=True)) == [0.6]
-    assert ends((0.95, 1.05), Run("tiles", 2, 20)) == [0.95, 1.05]
-    assert ends((float("-inf"), 1.02), Run("tiles", 2, 20)) == [1.02]
+    assert ends((0.6, 1.03), Run("tiles", 2, roof=True)) == [0.6]
+    assert ends((0.95, 1.05), Run("tiles", 2)) == [0.95, 1.05]
+    assert ends((float("-inf"), 1.02), Run("tiles", 2)) == [1.02]
 
 
 # ---- the file of rounds ----
@@ -393,4 +361,3 @@ def test_the_first_run_of_every_rule_is_replayable() -> None:
         for run in rule.runs:
             assert kept.of(run.material), (rule.check, run.material)
             assert len(kept.of(run.material)[0].rounds[0].ns) >= run.arms
-    assert isinstance(RULES[0], Rule)

@@ -93,7 +93,8 @@ def _false(asked: argparse.Namespace) -> int:
 
 
 def _live(asked: argparse.Namespace) -> int:
-    registry, rules = load_registry(REGISTRY_PATH), rules_of(asked.profile, asked.only)
+    registry = load_registry(REGISTRY_PATH)
+    rules = rules_of(registry, asked.profile, asked.only)
     asked.models.mkdir(parents=True, exist_ok=True)
     asked.out.parent.mkdir(parents=True, exist_ok=True)
     steps = go_on(asked.out, registry, rules, asked.profile, asked.times, asked.models, SEED)

@@ -20,7 +20,7 @@ from harness.statistics import summarise
 from tools.alarms.materials import material
 from tools.alarms.outcomes import Interval, Simulated, Strictness
 from tools.alarms.replay import arm_factors, control_of, figure, subjects
-from tools.alarms.rules import RULES, Rule, Run
+from tools.alarms.rules import Rule, Run, rules
 
 FORM: Final = 1
 
@@ -45,9 +45,13 @@ def live_run(run: Run, folder: Path, seed: int) -> Timed:
     return timed
 
 
-def rules_of(profile: str, only: Sequence[str] | None = None) -> list[Rule]:
+def rules_of(registry: Registry, profile: str, only: Sequence[str] | None = None) -> list[Rule]:
     """The rules of a profile. A share of the roof compares nothing, and is left out. Raises ValueError."""
-    found = [rule for rule in RULES if profile in rule.profiles and not any(run.roof for run in rule.runs)]
+    found = [
+        rule
+        for rule in rules(registry)
+        if profile in rule.profiles and not any(run.roof for run in rule.runs)
+    ]
     known = [rule.check for rule in found]
     for name in only or ():
         if name not in known:
@@ -80,7 +84,7 @@ def repetitions(path: Path, profile: str) -> dict[str, list[list[dict[str, Any]]
 
 
 def go_on(
-    path: Path, registry: Registry, rules: Sequence[Rule], profile: str, times: int, folder: Path, seed: int
+    path: Path, registry: Registry, wanted: Sequence[Rule], profile: str, times: int, folder: Path, seed: int
 ) -> Iterator[tuple[Rule, int]]:
     """Measures what the file has not yet, repetition by repetition, and yields what was added.
 
@@ -89,7 +93,7 @@ def go_on(
     """
     for repetition in range(times):
         measured: dict[tuple[Run, int], Timed] = {}
-        for rule in rules:
+        for rule in wanted:
             checks = repetitions(path, profile)
             if len(checks.get(rule.check, [])) > repetition:
                 continue

@@ -141,7 +141,9 @@ class Bootstrap:
     def __init__(
         self, store: Store, wanted: Sequence[tuple[Rule, Check]], runs: int = RUNS, *, calm_only: bool = False
     ) -> None:
-        pieces = [calm(piece) for piece in store.pieces] if calm_only else store.pieces
+        pieces = (
+            [calm(piece, len(piece.rounds[0].ns)) for piece in store.pieces] if calm_only else store.pieces
+        )
         self._pieces: dict[str, list[Piece]] = {}
         for piece in pieces:
             if len(piece.rounds) >= MIN_ROUNDS:
@@ -174,7 +176,7 @@ class Bootstrap:
             piece = pieces[number % len(pieces)]
             drawn = stretch(piece, most_rounds(run), rng, 1 if run.roof else BLOCK_ROUNDS)
             timed = replay(run, piece, drawn, rng.getrandbits(32))
-            truth = share_of_roof(piece) if run.roof else 1.0
+            truth = share_of_roof(piece, run.arms) if run.roof else 1.0
             views = [replace(timed, figure=figure(run, subject)) for subject in subjects(run)]
             for strict, intervals in found.items():
                 positive = None if strict.margin is None else PositiveControl(POSITIVE, strict.margin)
@@ -190,18 +192,18 @@ class Bootstrap:
         return found
 
 
-def share_of_roof(piece: Piece) -> float:
-    """The share of the roof that the rounds of a piece show: what its runs are held against."""
-    rates = [
-        piece.bytes / ns for one in piece.rounds if not disturbed(one, len(one.ns)) for ns in one.ns
-    ] or [piece.bytes / ns for one in piece.rounds for ns in one.ns]
+def share_of_roof(piece: Piece, arms: int) -> float:
+    """The share of the roof that the rounds of a piece show: what runs of that many arms are held against."""
+    rounds = calm(piece, arms).rounds or piece.rounds
+    rates = [piece.bytes / ns for one in rounds for ns in one.ns[:arms]]
     return median(rates) / piece.roof_bytes_per_ns
 
 
 @cache
-def calm(piece: Piece) -> Piece:
-    """The rounds of a piece that no rule voids: what a machine without neighbours would have kept."""
-    arms = len(piece.rounds[0].ns)
+def calm(piece: Piece, arms: int) -> Piece:
+    """The rounds of a piece that no rule voids in a run of that many arms: what a machine without neighbours
+    would have kept.
+    """
     least = MIN_PROBE * median([one.probe_bytes_per_ns for one in piece.rounds])
     kept = [one for one in piece.rounds if one.probe_bytes_per_ns >= least and not disturbed(one, arms)]
     return replace(piece, rounds=tuple(kept))

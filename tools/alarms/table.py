@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Final
 
 from harness.registry import Check, Registry
 from harness.results import write_atomically
 from tools.alarms.outcomes import EFFECT, RUNS, WANTED_POWER, Bootstrap, Simulated, ends
-from tools.alarms.rules import RULES, Rule
+from tools.alarms.rules import Rule, Run, rules
 from tools.alarms.stored import Store
 from tools.docs.markdown import code, table
 
@@ -67,17 +70,33 @@ def most_alarms(runs: int = RUNS, rate: float = ALARM_RATE, bound: float = BOUND
     return runs
 
 
-def rows(store: Store, registry: Registry, runs: int = RUNS, rules: Sequence[Rule] = RULES) -> Iterator[Row]:
-    """The rows of all rules, one after another. Raises ValueError when a material has no rounds."""
-    pairs = [(rule, registry.check(rule.check)) for rule in rules]
+def rows(
+    store: Store, registry: Registry, runs: int = RUNS, only: Sequence[Rule] | None = None
+) -> Iterator[Row]:
+    """The rows of all rules, in their order, made by as many processes as there are processors.
+
+    Raises ValueError when a material has no rounds.
+    """
+    pairs = [(rule, registry.check(rule.check)) for rule in (rules(registry) if only is None else only)]
+    groups: dict[Run, list[tuple[Rule, Check]]] = {}
+    for rule, check in pairs:  # what is arranged alike is replayed once
+        groups.setdefault(rule.runs[0], []).append((rule, check))
+    with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
+        made = pool.map(partial(_rows, store, runs), groups.values())
+        found = {(one.rule.check, one.rule.profiles): one for group in made for one in group}
+    yield from (found[rule.check, rule.profiles] for rule, _ in pairs)
+
+
+def _rows(store: Store, runs: int, pairs: Sequence[tuple[Rule, Check]]) -> list[Row]:
     stored, quiet = Bootstrap(store, pairs, runs), Bootstrap(store, pairs, runs, calm_only=True)
+    found = []
     for rule, check in pairs:
-        found = stored.simulate(rule, check)
-        if found is None:
-            raise ValueError(
-                f"{rule.check}: {', '.join({run.material for run in rule.runs})}: no stored rounds"
-            )
-        yield row(found, quiet.simulate(rule, check), check)
+        simulated = stored.simulate(rule, check)
+        if simulated is None:
+            missing = ", ".join({run.material for run in rule.runs})
+            raise ValueError(f"{rule.check}: {missing}: no stored rounds")
+        found.append(row(simulated, quiet.simulate(rule, check), check))
+    return found
 
 
 def row(found: Simulated, calm: Simulated | None, check: Check) -> Row:
