@@ -39,6 +39,14 @@ def test_expert_delay(measure: Measure, series: Series) -> None:
     measure(lambda: ratio_cell(series, COMBINED, "arch2_4_sync"), limits(series))
 
 
+@pytest.mark.check("quality.delay_cost")
+def test_delay_cost(measure: Measure, series: Series) -> None:
+    measure(
+        lambda: ratio_cell(series, COMBINED, "arch2_4_sync"),
+        [*limits(series), "Asked after the stored series was seen, of the figure of quality.expert_delay."],
+    )
+
+
 @pytest.mark.check("quality.pre_dense")
 def test_pre_dense(measure: Measure, series: Series) -> None:
     measure(lambda: ratio_cell(series, "arch4", "arch4_current"), limits(series))

@@ -13,14 +13,23 @@ MUTANTS: Final = {
     "hints_elsewhere": (("6.hint_reads", "6.walk_reads", "6.hint_places"), ("1.addresses",)),
     "read_consumed_early": (("7.overlap_tokens",), ("7.overlap_window", "7.traffic")),
     "read_all_experts": (
-        ("7.traffic", "7.law", "1.addresses", "1.bytes", "1.resident", "1.trained", "e2e.active"),
+        (
+            "7.traffic",
+            "7.law",
+            "7.law_stored",
+            "1.addresses",
+            "1.bytes",
+            "1.resident",
+            "1.trained",
+            "e2e.active",
+        ),
         ("5.order",),
     ),
     "stripes_out_of_order": (("5.order",), ("1.addresses", "7.traffic")),
     "unfused": (("4.loads", "4.l1"), ("4.bytes", "4.equal")),
     "wrong_expert_read": (("7.overlap_tokens",), ("7.overlap_window", "7.traffic")),
     "walk_backwards": (("8.walk",), ("5.order", "5.order_staged")),
-    "wrong_tile_order": (("2.l1.simulated",), ("4.loads", "4.equal")),
+    "wrong_tile_order": (("2.l1.simulated", "2.l1.session", "2.l1.here"), ("4.loads", "4.equal")),
 }
 """Build of the engine: the checks that it turns, and of those around it the ones that it must leave alone."""
 
@@ -29,6 +38,7 @@ RECORDED: Final = ("unfused", "wrong_tile_order")
 
 SERIES: Final = (
     "quality.expert_delay",
+    "quality.delay_cost",
     "quality.pre_dense",
     "quality.best",
     "quality.converged",
@@ -81,8 +91,6 @@ OBSERVATION: Final = (
     "1.llamacpp",
     "2.l1.cachegrind",
     "2.l1.hardware",
-    "2.l1.session",
-    "2.l1.here",
     "2.l1.rows",
     "2.l1.q8",
     "2.l1.llamacpp",
@@ -100,7 +108,6 @@ OBSERVATION: Final = (
     "5.stream",
     "5.requests",
     "6.ram",
-    "7.law_stored",
     "7.law_sweep",
     "7.trained",
     "7.untrained_delays",

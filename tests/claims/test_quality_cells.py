@@ -21,11 +21,12 @@ from tests.claims.made_series import SHIFTS, STEPS, diverge, remove, run_of, ser
 
 REGISTRY = load_registry(REGISTRY_PATH)
 COMBINED, SYNC = "arch2_4_combined", "arch2_4_sync"
+JUDGED = ("expert_delay", "delay_cost", "pre_dense", "best", "converged")
 
 
 def judged(check_id: str, series: Series) -> CheckResult:
     found: Mapping[str, Evidence | NotMeasurable]
-    if check_id == "quality.expert_delay":
+    if check_id in ("quality.expert_delay", "quality.delay_cost"):
         found = {"": ratio_cell(series, COMBINED, SYNC)}
     elif check_id == "quality.pre_dense":
         found = {"": ratio_cell(series, "arch4", "arch4_current")}
@@ -39,8 +40,7 @@ def judged(check_id: str, series: Series) -> CheckResult:
 
 
 def verdicts(series: Series) -> dict[str, str | None]:
-    checks = ("quality.expert_delay", "quality.pre_dense", "quality.best", "quality.converged")
-    return {name.removeprefix("quality."): judged(name, series).verdict for name in checks}
+    return {name: judged(f"quality.{name}", series).verdict for name in JUDGED}
 
 
 def made(tmp_path: Path, **changes: Any) -> Series:
@@ -48,15 +48,14 @@ def made(tmp_path: Path, **changes: Any) -> Series:
 
 
 def test_what_the_paper_found_is_supported(tmp_path: Path) -> None:
-    assert verdicts(made(tmp_path)) == dict.fromkeys(
-        ("expert_delay", "pre_dense", "best", "converged"), SUPPORTED
-    )
+    assert verdicts(made(tmp_path)) == dict.fromkeys(JUDGED, SUPPORTED)
 
 
 @pytest.mark.parametrize(
     ("shifts", "refuted"),
     [
         ({COMBINED: 0.02}, "expert_delay"),
+        ({COMBINED: 0.02}, "delay_cost"),
         ({COMBINED: -0.02}, "expert_delay"),
         # Arms swapped: what helped now harms.
         ({"arch4": SHIFTS["arch4_current"], "arch4_current": SHIFTS["arch4"]}, "pre_dense"),
@@ -68,6 +67,15 @@ def test_what_is_not_so_is_refuted(tmp_path: Path, shifts: dict[str, float], ref
     found = verdicts(made(tmp_path, shifts={**SHIFTS, **shifts}))
     assert found[refuted] == REFUTED
     assert found["converged"] == SUPPORTED
+
+
+def test_a_gain_beyond_the_margin_is_said_to_be_one(tmp_path: Path) -> None:
+    """Not the same within 1 %, which was asked, and no cost either."""
+    series = made(tmp_path, shifts={**SHIFTS, COMBINED: -0.02})
+    found = judged("quality.expert_delay", series)
+    side = "arch2_4_combined has the lower perplexity in 8 of 8 pairs"
+    assert (found.verdict, found.reason) == (REFUTED, f"interval outside the target ({side})")
+    assert judged("quality.delay_cost", series).verdict == SUPPORTED
 
 
 def test_a_wide_interval_decides_nothing(tmp_path: Path) -> None:

@@ -88,9 +88,9 @@ def spoil(evidence: dict[str, Any]) -> None:
         (
             "quality.expert_delay",
             lambda evidence: evidence["observations"].update(
-                arch2_4_combined=[4.0] * 8, arch2_4_sync=[3.0] * 8, runs=WHOLE, diverged=[]
+                arch2_4_combined=[4.0] * 8, arch2_4_sync=[4.0] * 8, runs=WHOLE, diverged=[]
             ),
-            "the raw material gives REFUTED",
+            "the raw material gives SUPPORTED",
         ),
         (
             "quality.expert_delay",
