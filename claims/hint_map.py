@@ -47,7 +47,7 @@ def map_cell(
     kernel: Kernel,
     last_level_bytes: int,
     points: Sequence[tuple[Prefetch, int]],
-    wanted: int = MIN_ROUNDS,
+    wanted: int,
     progress: Progress | None = None,
     *,
     threads: int,

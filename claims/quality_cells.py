@@ -25,7 +25,6 @@ def ratio_cell(series: Series, subject: str, reference: str) -> Derived:
     missing = sum(SEEDS[arm] - len(series.arm(arm)) for arm in (subject, reference))
     # A figure outside of a target with two ends may be taken for a cost when it is a gain.
     lower = sum(ours < other for ours, other in zip(pairs.subject, pairs.reference, strict=True))
-    side = f"{subject} has the lower perplexity in {lower} of {len(pairs.seeds)} pairs"
     return Derived(
         method=f"exp of the mean over seeds of log perplexity of {subject} minus that of {reference} on the "
         f"test text, trained with the same seed on the same data in the same order; {_INTERVAL}",
@@ -37,7 +36,7 @@ def ratio_cell(series: Series, subject: str, reference: str) -> Derived:
             **_named([*series.arm(subject), *series.arm(reference)]),
         },
         reduction=Reduction("exp_mean_difference", (subject, reference)),
-        note="" if missing else side,
+        note="" if missing else f"{subject} has the lower perplexity in {lower} of {len(pairs.seeds)} pairs",
     )
 
 

@@ -23,7 +23,7 @@ def test_points_of_the_maps() -> None:
 
 
 def test_a_matrix_in_the_cache_is_no_measure_of_ram() -> None:
-    found = map_cell(best_q8_kernel(Isa.SCALAR), 1 << 30, FEW, threads=1)
+    found = map_cell(best_q8_kernel(Isa.SCALAR), 1 << 30, FEW, MIN_ROUNDS, threads=1)
     assert found == NotMeasurable(
         "the matrix of 150994944 bytes is less than twice the last-level cache of 1073741824"
     )
