@@ -4,7 +4,8 @@ Every arm trains with the same seeds on the same data in the same order. The arm
 come together, seed by seed: it is judged once all of their runs are there, so a series that ends early has
 whole comparisons. It goes on where it stopped, and several may work on one folder: each leaves the runs that
 another trains to it. `quality.json` in the folder holds what was measured so far (see `quality_file.py`); the
-trained models are in `runs/`.
+trained models are in `runs/`. Runs that another folder or machine made are not made again when `--known`
+names their quality.json.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from architectures.prepared import Prepared, open_prepared
 from architectures.pytorch import require_torch
 from architectures.quality_file import (
     SUMMARY_NAME,
+    Known,
     Run,
     Settings,
     collect,
@@ -32,6 +34,7 @@ from architectures.quality_file import (
     write_summary,
 )
 from architectures.quality_jobs import Series, Work, make_runs, train_run
+from architectures.quality_known import read_known
 from engine.errors import CflowError
 
 #: Seeds per arm, 0 and up: as many as the comparison that each of them decides needs. The arms of a
@@ -59,31 +62,41 @@ def series() -> list[Run]:
 
 
 def measure(
-    out: Path, data: Prepared, settings: Settings, jobs: int = 1, work: Work = train_run
+    out: Path,
+    data: Prepared,
+    settings: Settings,
+    jobs: int = 1,
+    work: Work = train_run,
+    known: Path | None = None,
 ) -> dict[str, Any]:
     """Makes the runs that are missing in `out`; the content of quality.json, which is written after each.
 
-    jobs: runs that are made at once; what they give does not depend on it. work: makes one of them. A run
-    whose loss is not finite is recorded as diverged, and not tried again until its folder is removed: else a
-    series could go on until another machine is lucky. Raises CheckpointError when `out` holds a series with
-    other arguments, ArchitectureError naming a run that failed.
+    jobs: runs that are made at once; what they give does not depend on it. work: makes one of them. known: a
+    quality.json whose runs are not made again. A run whose loss is not finite is recorded as diverged, and
+    not tried again until its folder is removed: else a series could go on until another machine is lucky.
+    Raises CheckpointError when `out` or `known` holds a series with other arguments, ArchitectureError naming
+    a run that failed.
     """
-    runs, diverged = series(), lost_before(out)
-    missing = [run for run in runs if run not in diverged and not is_complete(out, run)]
+    runs, diverged, elsewhere = series(), lost_before(out), _known(known, data, settings)
+    missing = [
+        run for run in runs if run not in elsewhere.rows and run not in diverged and not is_complete(out, run)
+    ]
     if len(missing) < len(runs):
-        write_summary(out / SUMMARY_NAME, collect(out, data, settings, runs, diverged))
+        write_summary(out / SUMMARY_NAME, collect(out, data, settings, runs, diverged, elsewhere))
     with closing(make_runs(Series(out, data.folder, settings), missing, jobs, _report, work)) as made:
         for ended in made:
             diverged |= lost_before(out)  # that others who work on the folder have recorded
             if ended.error is not None:
                 diverged[ended.run] = str(ended.error)
-            write_summary(out / SUMMARY_NAME, collect(out, data, settings, runs, diverged))
-    found = with_samples(out, data, collect(out, data, settings, runs, diverged))
+            write_summary(out / SUMMARY_NAME, collect(out, data, settings, runs, diverged, elsewhere))
+    found = with_samples(out, data, collect(out, data, settings, runs, diverged, elsewhere), elsewhere)
     write_summary(out / SUMMARY_NAME, found)
     return found
 
 
-def train_series(out: Path, sources: Sequence[str], settings: Settings, jobs: int = 1) -> dict[str, Any]:
+def train_series(
+    out: Path, sources: Sequence[str], settings: Settings, jobs: int = 1, known: Path | None = None
+) -> dict[str, Any]:
     """Begins the series in `out`, or goes on with it, on texts by path or name; as `measure`.
 
     Raises TorchMissingError without PyTorch, DataError for a text that cannot be used.
@@ -91,20 +104,27 @@ def train_series(out: Path, sources: Sequence[str], settings: Settings, jobs: in
     require_torch()
     from architectures.start import locate, tokens_of
 
-    return measure(out, tokens_of(locate(sources), settings.preset, out / "data"), settings, jobs)
+    data = tokens_of(locate(sources), settings.preset, out / "data")
+    return measure(out, data, settings, jobs, known=known)
 
 
-def export(out: Path, target: Path) -> dict[str, Any]:
-    """Writes the runs that are complete in `out`, and those known to have diverged, to `target`, with a text
-    that a model of each architecture writes. No PyTorch.
+def export(out: Path, target: Path, known: Path | None = None) -> dict[str, Any]:
+    """Writes the runs that are complete in `out`, those that have diverged there, and those of a quality.json
+    made elsewhere, to `target`, with a text that a model of each architecture writes. No PyTorch.
 
     Raises CheckpointError, DataError or FormatError naming what is missing, damaged, or of another series.
     """
-    settings, diverged = settings_of(out)
+    settings, _ = settings_of(out)
     data = open_prepared(out / "data")
-    found = with_samples(out, data, collect(out, data, settings, series(), diverged))
+    elsewhere = _known(known, data, settings)
+    found = collect(out, data, settings, series(), lost_before(out), elsewhere)
+    found = with_samples(out, data, found, elsewhere)
     write_summary(target, found)
     return found
+
+
+def _known(path: Path | None, data: Prepared, settings: Settings) -> Known:
+    return Known() if path is None else read_known(path, data, settings, series())
 
 
 def _report(run: Run, progress: Progress) -> None:
@@ -133,6 +153,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--jobs", type=int, default=1, metavar="N", help="runs at once, of one thread each; changes no result"
     )
     parser.add_argument(
+        "--known",
+        type=Path,
+        metavar="FILE",
+        help="quality.json of the same series, made in another folder or on another machine: its runs are "
+        "kept as they are and not made again",
+    )
+    parser.add_argument(
         "--export",
         type=Path,
         metavar="FILE",
@@ -142,11 +169,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     try:
         if given.export is not None:
-            target, found = given.export, export(given.out, given.export)
+            target, found = given.export, export(given.out, given.export, given.known)
         else:
             settings = Settings(given.preset, given.steps, given.precision)
             target = given.out / SUMMARY_NAME
-            found = train_series(given.out, given.data or SOURCES, settings, given.jobs)
+            found = train_series(given.out, given.data or SOURCES, settings, given.jobs, given.known)
     except CflowError as error:
         print(f"quality: {error}", file=sys.stderr)
         return 2

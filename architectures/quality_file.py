@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ from architectures.prepared import Prepared
 from architectures.run_folder import RESULT_NAME, RUN_NAME, read_json
 from architectures.samples import Sampling, words_of, write_sample
 from architectures.stories import Part
+from architectures.table import ARCHITECTURES
 from engine.geometry import Geometry
 from engine.tokenizer import Tokenizer
 
@@ -68,6 +69,14 @@ class Settings:
         return Arguments.of(run.architecture, self.preset, self.steps, run.seed, precision=self.precision)
 
 
+@dataclass(frozen=True)
+class Known:
+    """Runs made elsewhere: rows of quality.json by run, and its samples by architecture."""
+
+    rows: Mapping[Run, dict[str, Any]] = field(default_factory=dict)
+    samples: Mapping[str, dict[str, Any]] = field(default_factory=dict)
+
+
 def run_folder(out: Path, run: Run) -> Path:
     """Where a run of the series in `out` lies."""
     return out / "runs" / run.name
@@ -89,53 +98,61 @@ def definition(shape: Geometry) -> dict[str, Any]:
     }
 
 
-def summary(
-    out: Path, data: Prepared, settings: Settings, runs: Sequence[Run], diverged: Mapping[Run, str]
-) -> dict[str, Any]:
-    """The content of quality.json for `runs`, which are complete or in `diverged`.
-
-    Raises CheckpointError for a folder that is damaged or that holds another run.
-    """
-    shared = settings.arguments(runs[0])
+def shared_by_runs(data: Prepared, settings: Settings) -> dict[str, Any]:
+    """What quality.json says of all runs: equal in files of the same series. Raises ArchitectureError."""
+    shared = asdict(settings.arguments(Run(next(iter(ARCHITECTURES)), 0)))
     return {
         "format": FORMAT,
         "version": VERSION,
-        "command": f"python -m architectures.quality --preset {shared.preset} --steps {shared.steps} "
-        f"--precision {shared.precision}",
-        "preset": shared.preset,
-        "steps": shared.steps,
-        "arguments": {**asdict(shared), "architecture": None, "seed": None},
+        "command": f"python -m architectures.quality --preset {settings.preset} --steps {settings.steps} "
+        f"--precision {shared['precision']}",
+        "preset": settings.preset,
+        "steps": settings.steps,
+        "arguments": {**shared, "architecture": None, "seed": None},
         "data": data.hashes,
         "sampling": asdict(Sampling()),
-        "samples": [],
-        "runs": [_row(run_folder(out, run), run, data, settings, diverged.get(run)) for run in runs],
     }
 
 
 def collect(
-    out: Path, data: Prepared, settings: Settings, series: Sequence[Run], diverged: Mapping[Run, str]
+    out: Path,
+    data: Prepared,
+    settings: Settings,
+    series: Sequence[Run],
+    diverged: Mapping[Run, str],
+    known: Known,
 ) -> dict[str, Any]:
-    """`summary` of those runs of `series` that are complete or in `diverged`. Raises CheckpointError."""
-    runs = [run for run in series if run in diverged or is_complete(out, run)]
+    """The content of quality.json for the runs of `series` that are known, complete or in `diverged`.
+
+    Raises CheckpointError when there are none, for a folder that is damaged or that holds another run.
+    """
+    runs = [run for run in series if run in known.rows or run in diverged or is_complete(out, run)]
     if not runs:
         raise CheckpointError(f"{out}: none of the {len(series)} runs of the series is complete")
-    return summary(out, data, settings, runs, diverged)
+    rows = [
+        known.rows.get(run) or _row(run_folder(out, run), run, data, settings, diverged.get(run))
+        for run in runs
+    ]
+    return {**shared_by_runs(data, settings), "samples": [], "runs": rows}
 
 
-def with_samples(out: Path, data: Prepared, found: Mapping[str, Any]) -> dict[str, Any]:
-    """A summary with a text of each architecture whose run of seed 0 is complete.
+def with_samples(out: Path, data: Prepared, found: Mapping[str, Any], known: Known) -> dict[str, Any]:
+    """A summary with a text of each architecture whose run of seed 0 is complete, known ones as they are.
 
     Raises CheckpointError or FormatError naming the model that cannot be read.
     """
     sampling = Sampling(**found["sampling"])
     stories = Tokenizer.from_json(data.tokenizer_json).decode(data.tokens[Part.TRAIN].tolist())
-    known = set(words_of([stories]))
+    words = set(words_of([stories]))
     firsts = [
         Run(row["architecture"], 0) for row in found["runs"] if row["seed"] == 0 and row["diverged"] is None
     ]
     samples = [
-        {"architecture": run.architecture, **asdict(write_sample(run_folder(out, run), known, sampling))}
+        known.samples[run.architecture]
+        if run in known.rows
+        else {"architecture": run.architecture, **asdict(write_sample(run_folder(out, run), words, sampling))}
         for run in firsts
+        if run not in known.rows or run.architecture in known.samples
     ]
     return {**found, "samples": samples}
 
