@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 from architectures.atomic import write_atomically
 from architectures.errors import CheckpointError
+from engine.errors import FileError
 
 METRICS_NAME = "metrics.jsonl"
 PLOT_NAME = "loss.svg"
@@ -35,9 +37,12 @@ class Metrics:
         write_atomically(self._path, "".join(json.dumps(line) + "\n" for line in kept).encode())
 
     def add(self, **values: Any) -> None:
-        """One line, on disk when this returns."""
-        with self._path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(values) + "\n")
+        """One line, on disk when this returns. Raises FileError naming the file."""
+        try:
+            with self._path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(values) + "\n")
+        except OSError as error:
+            raise FileError(f"{self._path}: cannot be written: {error.strerror}") from error
 
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
@@ -64,7 +69,7 @@ def _checked(line: Any) -> dict[str, Any]:
 
 
 def plot_loss(folder: Path, title: str) -> Path | None:
-    """Draws loss.svg of the metrics; None without matplotlib."""
+    """Draws loss.svg of the metrics; None without matplotlib. Raises FileError naming the file."""
     try:
         from matplotlib import rc_context
         from matplotlib.figure import Figure
@@ -79,8 +84,8 @@ def plot_loss(folder: Path, title: str) -> Path | None:
             axes.plot([x for x, _ in points], [y for _, y in points], label=label)
         axes.set(title=title, xlabel="step", ylabel="loss, nats per token")
         axes.legend()
-        path = folder / PLOT_NAME
-        temporary = folder / f".{PLOT_NAME}.tmp"
-        figure.savefig(temporary, format="svg", metadata={"Date": None})
-    temporary.replace(path)
+        drawn = BytesIO()
+        figure.savefig(drawn, format="svg", metadata={"Date": None})
+    path = folder / PLOT_NAME
+    write_atomically(path, drawn.getvalue())
     return path

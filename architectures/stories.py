@@ -42,7 +42,8 @@ def part_of(story: str) -> Part:
 def read_stories(path: Path) -> Iterator[str]:
     """The stories of a file or folder, without white space around them; empty ones are left out.
 
-    Raises DataError naming the file: missing, not UTF-8, no column `text`, or parquet without pyarrow.
+    Raises DataError naming the file: missing, not UTF-8, no column `text` or one of no text, or parquet
+    without pyarrow.
     """
     for file in _files(path):
         pieces = _parquet(file) if file.suffix == ".parquet" else _text(file)
@@ -86,14 +87,24 @@ def _passages(text: str) -> Iterator[str]:
 
 def _parquet(path: Path) -> Iterator[str]:
     try:
-        from pyarrow import ArrowException, parquet
+        from pyarrow import ArrowException, parquet, types
     except ImportError:
         raise DataError(f"{path}: reading parquet needs pyarrow: pip install '.[train]'") from None
     try:
         with parquet.ParquetFile(path) as file:
-            if "text" not in file.schema_arrow.names:
-                raise DataError(f"{path}: no column text; found: {', '.join(file.schema_arrow.names)}")
+            names = file.schema_arrow.names
+            if names.count("text") != 1:
+                raise DataError(
+                    f"{path}: {names.count('text') or 'no'} column text; found: {', '.join(names)}"
+                )
+            kind = file.schema_arrow.field("text").type
+            if types.is_dictionary(kind):
+                kind = kind.value_type
+            if not (types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)):
+                raise DataError(f"{path}: column text is {kind}, allowed: string")
             for batch in file.iter_batches(columns=["text"]):
                 yield from (str(value) for value in batch.column(0).to_pylist() if value is not None)
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: column text is not UTF-8: {error.reason}") from error
     except (OSError, ArrowException) as error:
         raise DataError(f"{path} cannot be read: {error}") from error

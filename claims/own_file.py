@@ -10,6 +10,7 @@ from baselines.errors import BaselineError
 from baselines.vllm_cpu import needed_bytes
 from engine.convert_gguf import examine
 from engine.errors import CflowError
+from harness.machine import usable_memory_bytes
 
 LEAST_CONTEXT: Final = 64
 """Positions that the rounds need, with a few to spare."""
@@ -33,7 +34,7 @@ def check_own(path: Path, state: Mapping[str, Any]) -> None:
         raise UnfitError(f"--gguf: {path}: context is {found.context}, at least {LEAST_CONTEXT} are needed")
     size = path.stat().st_size
     free = state["storage"]["free_bytes"]
-    available = _available_bytes(state)
+    available = usable_memory_bytes(state)
     if available is not None and available < _COPIES * size:
         raise UnfitError(
             f"--gguf: {path} has {size / 1e9:.1f} GB, which both engines hold: {_COPIES * size / 1e9:.1f} GB "
@@ -51,14 +52,8 @@ def check_own_folder(path: Path, state: Mapping[str, Any]) -> None:
         needed = needed_bytes(path, LEAST_CONTEXT)
     except BaselineError as error:
         raise UnfitError(f"--hf: {error}") from None
-    available = _available_bytes(state)
+    available = usable_memory_bytes(state)
     if available is not None and available < needed:
         raise UnfitError(
             f"--hf: {path}: about {needed / 1e9:.1f} GB of free RAM needed, {available / 1e9:.1f} GB found"
         )
-
-
-def _available_bytes(state: Mapping[str, Any]) -> int | None:
-    memory = state["memory"]
-    known = [one for one in (memory["available_bytes"], memory["limit_bytes"]) if one is not None]
-    return min(known, default=None)

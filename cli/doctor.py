@@ -12,6 +12,7 @@ from claims.timing import progress_line
 from cli.completion import profile_names
 from cli.console import EXIT_FAILED, EXIT_USAGE, JsonOption, mb, print_json, wrapped
 from harness.doctor import Effect, Finding, ProfileRow
+from harness.machine import usable_memory_bytes
 from harness.profiles import DEFAULT_PROFILE, PROFILES
 
 _ANSWERS = {"yes": "yes", "no": "no", "unknown": "?"}
@@ -56,7 +57,7 @@ def report(found: Diagnosis, width: int) -> Iterator[str]:
     """The lines for people, at most `width` columns wide unless a word is wider."""
     cpu, memory, storage = found.state["cpu"], found.state["memory"], found.state["storage"]
     yield f"cpu        {cpu['model'] or 'unknown'}, {cpu['physical']} cores, {cpu['logical']} threads"
-    yield f"memory     {_size(memory['available_bytes'])} available of {_size(memory['total_bytes'])}"
+    yield f"memory     {_size(usable_memory_bytes(found.state))} available of {_size(memory['total_bytes'])}"
     yield f"storage    {_size(storage['free_bytes'])} free, {storage['filesystem'] or 'unknown file system'}"
     yield ""
     for finding, effects in found.findings:

@@ -3,6 +3,7 @@ set(CFLOW_SOURCES
     engine/src/act.c
     engine/src/attention.c
     engine/src/cache.c
+    engine/src/cgroup.c
     engine/src/error.c
     engine/src/events.c
     engine/src/exec.c
@@ -39,7 +40,6 @@ set(CFLOW_SOURCES
     engine/src/probe_reads.c
     engine/src/probe_walk.c
     engine/src/quantize.c
-    engine/src/quota.c
     engine/src/reader.c
     engine/src/reader_create.c
     engine/src/reader_threads.c

@@ -297,6 +297,13 @@ def software() -> dict[str, Any]:
     }
 
 
+def usable_memory_bytes(state: Mapping[str, Any]) -> int | None:
+    """What is available, or what a cgroup allows if that is less; None where neither is known."""
+    memory = state["memory"]
+    known = [size for size in (memory["available_bytes"], memory["limit_bytes"]) if size is not None]
+    return min(known, default=None)
+
+
 def usable_cpus(state: Mapping[str, Any]) -> int:
     """min(affinity, cgroup quota rounded up, physical cores), at least 1, from a machine state."""
     cpu = state["cpu"]

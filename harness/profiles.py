@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from harness.errors import ProfileError
-from harness.machine import usable_cpus
+from harness.machine import usable_cpus, usable_memory_bytes
 
 GB: Final = 10**9
 
@@ -80,10 +80,10 @@ def fit(name: str, state: Mapping[str, Any]) -> Fit:
 
 
 def _missing(wanted: Profile, state: Mapping[str, Any]) -> tuple[str, ...]:
-    memory, found = state["memory"], []
-    available = [size for size in (memory["available_bytes"], memory["limit_bytes"]) if size is not None]
-    if available and min(available) < wanted.ram_bytes:
-        found.append(f"{wanted.ram_bytes / GB:.0f} GB of free RAM needed, {min(available) / GB:.1f} GB found")
+    found = []
+    available = usable_memory_bytes(state)
+    if available is not None and available < wanted.ram_bytes:
+        found.append(f"{wanted.ram_bytes / GB:.0f} GB of free RAM needed, {available / GB:.1f} GB found")
     free = state["storage"]["free_bytes"]
     if free is not None and free < wanted.disk_bytes:
         found.append(f"{wanted.disk_bytes / GB:.0f} GB of free disk needed, {free / GB:.1f} GB found")

@@ -22,7 +22,7 @@ from harness.doctor import (
     profile_rows,
 )
 from harness.kinds import INCONCLUSIVE
-from harness.machine import machine_state
+from harness.machine import machine_state, usable_memory_bytes
 from harness.paired import Progress
 from harness.profiles import profile as named_profile
 from harness.registry import load_registry
@@ -127,7 +127,7 @@ def _noise(
     """The A/A, or None, with what is to be said of it."""
     if not measure:
         return None, Finding("noise", "noisy neighbours", "unknown", "not measured")
-    available, needed = state["memory"]["available_bytes"], 2 * needed_bytes()
+    available, needed = usable_memory_bytes(state), 2 * needed_bytes()
     if available is not None and available < needed:
         said = f"not measured: {needed / 1e6:,.0f} MB of free memory needed, {available / 1e6:,.0f} MB found"
         return None, Finding("noise", "noisy neighbours", "unknown", said)

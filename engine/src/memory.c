@@ -1,4 +1,5 @@
 #define _GNU_SOURCE
+#include "cgroup.h"
 #include "error.h"
 #include "session.h"
 
@@ -20,10 +21,11 @@ size_t cf_page_bytes(void)
     return bytes > 0 ? (size_t)bytes : 4096;
 }
 
-uint64_t cf_memory_physical_bytes(void)
+uint64_t cf_memory_most_bytes(void)
 {
-    const long pages = sysconf(_SC_PHYS_PAGES);
-    return pages > 0 ? (uint64_t)pages * cf_page_bytes() : UINT64_MAX;
+    const long pages = sysconf(_SC_PHYS_PAGES), limit = cf_cgroup_memory_bytes("");
+    const uint64_t machine = pages > 0 ? (uint64_t)pages * cf_page_bytes() : UINT64_MAX;
+    return limit > 0 && (uint64_t)limit < machine ? (uint64_t)limit : machine;
 }
 
 size_t cf_memory_whole_pages(size_t bytes, int *huge_out)
@@ -47,6 +49,12 @@ int cf_memory_map(cf_memory *memory, size_t bytes, int huge, const char *what)
         return cf_fail(CFLOW_ERR_MEMORY, "%s: %zu bytes is more than can be addressed", what, bytes);
     }
     const size_t rounded = round_up(bytes, page);
+    /* The kernel would grant more, and end some process when it is touched. */
+    const uint64_t most = cf_memory_most_bytes();
+    if (rounded > most) {
+        return cf_fail(CFLOW_ERR_MEMORY, "%s: needs %zu bytes of memory; this process may take %llu", what, rounded,
+                       (unsigned long long)most);
+    }
     uint8_t *data = mmap(NULL, rounded + slack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (data == MAP_FAILED) {
         return cf_fail(CFLOW_ERR_MEMORY, "%s: cannot map %zu bytes: %s", what, rounded, strerror(errno));

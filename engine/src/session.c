@@ -175,11 +175,11 @@ static int make_memory(cflow_session *session)
     /* The kernel would grant it and end some process later; a file may ask for any context. */
     const uint64_t others =
         session->plan->shared_bytes + session->plan->logits_bytes + (uint64_t)worker_bytes * threads;
-    const uint64_t all = 2 * session->kv_half_bytes + others, most = cf_memory_physical_bytes();
+    const uint64_t all = 2 * session->kv_half_bytes + others, most = cf_memory_most_bytes();
     if (all > most) {
         return cf_fail(CFLOW_ERR_MEMORY,
-                       "a session of %u positions needs %llu bytes, of them %llu for keys and values; this machine has "
-                       "%llu: option context takes fewer positions",
+                       "a session of %u positions needs %llu bytes, of them %llu for keys and values; this process may "
+                       "take %llu: option context takes fewer positions",
                        session->context, (unsigned long long)all, (unsigned long long)(2 * session->kv_half_bytes),
                        (unsigned long long)most);
     }

@@ -31,8 +31,8 @@ typedef struct cf_memory {
 
 /* Of an ordinary page: 4 KiB on x86-64, up to 64 KiB elsewhere. */
 size_t cf_page_bytes(void);
-/* Of the machine; UINT64_MAX where nobody can tell. */
-uint64_t cf_memory_physical_bytes(void);
+/* The machine's memory, or what a control group allows if that is less; UINT64_MAX where nobody can tell. */
+uint64_t cf_memory_most_bytes(void);
 int cf_memory_map(cf_memory *memory, size_t bytes, int huge, const char *what);
 /* `bytes` rounded up to whole pages of their own, of the size (*huge_out = 1: huge) that suits so many. */
 size_t cf_memory_whole_pages(size_t bytes, int *huge_out);

@@ -2,8 +2,8 @@
 #include "topology.h"
 
 #include "cflow.h"
+#include "cgroup.h"
 #include "error.h"
-#include "quota.h"
 
 #include <sched.h>
 #include <stdint.h>
@@ -219,7 +219,7 @@ void cf_topology_read(const char *root, cf_topology *topology)
         topology->allowed = topology->physical = topology->nodes = 1;
     }
     qsort(topology->cpus, (size_t)topology->allowed, sizeof topology->cpus[0], compare_cpus);
-    topology->quota_millicpus = cf_quota_millicpus(root);
+    topology->quota_millicpus = cf_cgroup_millicpus(root);
     const long quota = (topology->quota_millicpus + 999) / 1000;
     topology->threads = quota > 0 && quota < topology->physical ? (int)quota : topology->physical;
     topology->threads = topology->threads < CF_MAX_THREADS ? topology->threads : CF_MAX_THREADS;

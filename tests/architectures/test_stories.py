@@ -66,6 +66,51 @@ def test_parquet(tmp_path: Path) -> None:
         list(read_stories(path))
 
 
+@pytest.mark.parametrize("kind", ["string", "large_string", "dictionary"])
+def test_every_kind_of_string_in_parquet_is_text(tmp_path: Path, kind: str) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    column = pyarrow.array(["one", None, "one"])
+    column = column.dictionary_encode() if kind == "dictionary" else column.cast(kind)
+    parquet.write_table(pyarrow.table({"text": column}), tmp_path / "a.parquet")
+    assert list(read_stories(tmp_path)) == ["one", "one"]
+
+
+@pytest.mark.parametrize(
+    ("texts", "said"),
+    [
+        ([b"one"], r"column text is binary, allowed: string"),
+        ([1], r"column text is int64, allowed: string"),
+        ([["one"]], r"column text is list<.*>, allowed: string"),
+    ],
+)
+def test_parquet_that_holds_no_text(tmp_path: Path, texts: list[object], said: str) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    parquet.write_table(pyarrow.table({"text": texts}), tmp_path / "a.parquet")
+    with pytest.raises(DataError, match=rf"a\.parquet: {said}"):
+        list(read_stories(tmp_path / "a.parquet"))
+
+
+def test_parquet_that_lies_about_its_text(tmp_path: Path) -> None:
+    """A name twice, and bytes that are not UTF-8 in a column of strings."""
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    path = tmp_path / "a.parquet"
+    twice = pyarrow.table([["one"], ["two"]], names=["text", "text"])
+    parquet.write_table(twice, path)
+    with pytest.raises(DataError, match=r"a\.parquet: 2 column text; found: text, text"):
+        list(read_stories(path))
+    options = {"use_dictionary": False, "compression": "none", "write_statistics": False}
+    parquet.write_table(pyarrow.table({"text": ["Once upon a time"]}), path, **options)
+    path.write_bytes(path.read_bytes().replace(b"upon", b"up\xffn"))
+    with pytest.raises(DataError, match=r"a\.parquet: column text is not UTF-8: invalid start byte"):
+        list(read_stories(path))
+
+
 def test_a_twentieth_each_is_held_out_whatever_stands_around_it() -> None:
     parts = Counter(part_of(f"story number {i}") for i in range(4000))
     assert 150 < parts[Part.TEST] < 250

@@ -27,12 +27,14 @@ from architectures.checkpoint import CHECKPOINT_NAME, read_checkpoint  # noqa: E
 from architectures.errors import CheckpointError, DataError, DivergedError  # noqa: E402
 from architectures.evaluation import evaluate  # noqa: E402
 from architectures.folder import WEIGHTS_NAME  # noqa: E402
-from architectures.metrics import read_metrics  # noqa: E402
+from architectures.metrics import METRICS_NAME, Metrics, plot_loss, read_metrics  # noqa: E402
 from architectures.prepared import Prepared  # noqa: E402
 from architectures.stories import Part  # noqa: E402
+from engine.errors import FileError  # noqa: E402
 from tests.architectures.small import all_names, random_model, small_geometry  # noqa: E402
 from tests.architectures.texts import small_data  # noqa: E402
 from tests.architectures.training import run, small_arguments  # noqa: E402
+from tests.faults.surroundings import small_disk  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
 
@@ -82,6 +84,39 @@ def test_a_killed_run_goes_on_bit_for_bit(tmp_path: Path, data: Prepared) -> Non
         (tmp_path / "whole" / WEIGHTS_NAME).read_bytes()
     ) == 2
     assert [path.name for path in (tmp_path / "killed").glob(".*.tmp")] == []
+
+
+def test_a_run_that_fills_its_disk_goes_on_once_there_is_room(tmp_path: Path, data: Prepared) -> None:
+    arguments = small_arguments(12)
+    run(tmp_path / "whole", data.folder, arguments)
+    # Checkpoints come every four steps; a new one is written beside the last.
+    with small_disk(tmp_path / "disk", 5 << 20) as disk:
+        out = disk / "out"
+        with pytest.raises(
+            FileError, match=rf"{out}/{CHECKPOINT_NAME}: needs [\d,]+ bytes, the file system has"
+        ):
+            run(out, data.folder, arguments)
+        assert read_checkpoint(out / CHECKPOINT_NAME).step == 4
+        assert not list(out.glob(".*.tmp"))
+        subprocess.run(["mount", "-o", "remount,size=32m", str(disk)], check=True)
+        run(out, data.folder, arguments, resume=True)
+        assert losses(out) == losses(tmp_path / "whole")
+        assert (out / WEIGHTS_NAME).read_bytes() == (tmp_path / "whole" / WEIGHTS_NAME).read_bytes()
+
+
+def test_a_line_of_metrics_that_finds_no_room_names_its_file(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk", 16 << 10) as disk:
+        metrics = Metrics(disk, 0)
+        (disk / "full").write_bytes(bytes((12 << 10) - disk.joinpath(METRICS_NAME).stat().st_size))
+        metrics.add(step=1, loss=1.0)
+        with pytest.raises(FileError, match=f"{METRICS_NAME}: cannot be written: No space left"):
+            for step in range(2, 1000):
+                metrics.add(step=step, loss=1.0)
+        # What was cut is left out: the run goes on from its checkpoint.
+        assert read_metrics(disk)[0] == {"step": 1, "loss": 1.0}
+        with pytest.raises(FileError, match=r"\.svg: needs [\d,]+ bytes|cannot be written"):
+            plot_loss(disk, "full")
+        assert not list(disk.glob(".*.tmp"))
 
 
 def test_seeds_differ_and_equal_seeds_do_not(tmp_path: Path, data: Prepared) -> None:

@@ -1,6 +1,7 @@
-/* test_topology.c - cores, nodes, quotas and the placing of workers, from faked /sys and /proc trees. */
+/* test_topology.c - cores, nodes, limits of control groups and the placing of workers, from faked /sys and /proc trees. */
 #define _GNU_SOURCE
 #include "cflow.h"
+#include "cgroup.h"
 #include "check.h"
 #include "topology.h"
 
@@ -148,6 +149,28 @@ static void test_quota_v2(void)
     /* Hybrid: version 2 is mounted beside the folders of version 1. */
     write_file("sys/fs/cgroup/unified/gone/cpu.max", "400000 100000\n");
     CHECK(quota_millicpus() == 4000);
+    remove_all();
+}
+
+static void test_memory_limit(void)
+{
+    CHECK(cf_cgroup_memory_bytes(root) == 0); /* no files at all */
+    write_file("proc/self/cgroup", "0::/a/b\n");
+    write_file("sys/fs/cgroup/a/b/memory.max", "max\n");
+    CHECK(cf_cgroup_memory_bytes(root) == 0);
+    write_file("sys/fs/cgroup/a/b/memory.max", "1073741824\n");
+    CHECK(cf_cgroup_memory_bytes(root) == 1L << 30);
+    write_file("sys/fs/cgroup/a/memory.max", "4096\n");
+    CHECK(cf_cgroup_memory_bytes(root) == 4096);
+    write_file("sys/fs/cgroup/a/memory.max", "-1\n");
+    CHECK(cf_cgroup_memory_bytes(root) == 1L << 30);
+    /* Version 1: only the memory controller's own hierarchy counts, and its largest number is no limit. */
+    write_file("proc/self/cgroup", "5:cpu:/job\n4:memory:/job\n");
+    write_file("sys/fs/cgroup/cpu/job/memory.limit_in_bytes", "4096\n");
+    write_file("sys/fs/cgroup/memory/job/memory.limit_in_bytes", "9223372036854771712\n");
+    CHECK(cf_cgroup_memory_bytes(root) == 0);
+    write_file("sys/fs/cgroup/memory/memory.limit_in_bytes", "8192\n");
+    CHECK(cf_cgroup_memory_bytes(root) == 8192);
     remove_all();
 }
 
@@ -334,6 +357,7 @@ int main(void)
     test_no_files();
     test_quota_v2();
     test_quota_v1();
+    test_memory_limit();
     test_nodes_and_siblings();
     test_holes_and_many_cpus();
     test_hybrid();

@@ -1,5 +1,6 @@
 """Tokenizers from GGUF metadata: splits, special tokens, round trips, streaming, faults."""
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -9,6 +10,7 @@ from tokenizers import pre_tokenizers
 
 from engine.errors import FormatError, UnsupportedError
 from engine.tokenizer import GgufVocabulary, Tokenizer, from_gguf
+from tests.engine.checkpoints import byte_tokenizer
 
 _ALPHABET = sorted(pre_tokenizers.ByteLevel.alphabet())
 _TOKENS = [*_ALPHABET, "th", "the", "Ġthe", "12", "<s>", "<|end|>", "<x y>"]
@@ -172,3 +174,18 @@ def test_faults_are_named(changes: dict[str, object], error: type[Exception], fa
 def test_broken_json_is_a_format_error() -> None:
     with pytest.raises(FormatError, match="cannot be read"):
         Tokenizer.from_json('{"version": "1.0"}')
+
+
+@pytest.mark.parametrize("pattern", [r"(a+)+$", r"(a|aa)+$"])
+def test_an_expression_that_explodes_ends_in_an_error(pattern: str) -> None:
+    """The library bounds the steps of one match; a panic of its is no way out of a command."""
+    inner = json.loads(byte_tokenizer(300))
+    inner["pre_tokenizer"] = {
+        "type": "Split",
+        "pattern": {"Regex": pattern},
+        "behavior": "Isolated",
+        "invert": False,
+    }
+    tokenizer = Tokenizer.from_json(json.dumps(inner), "m.cflow")
+    with pytest.raises(FormatError, match="m.cflow: the library cannot work with it: .*retry-limit"):
+        tokenizer.encode(2000 * "a" + "c")

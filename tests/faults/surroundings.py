@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-CGROUP_V1 = Path("/sys/fs/cgroup/cpu")
+CGROUPS = Path("/sys/fs/cgroup")
 
 _PERF_EVENT_OPEN = {"x86_64": 298, "aarch64": 241}
 _FORBIDDEN = """
@@ -116,14 +116,28 @@ def files_of(size_bytes: int) -> list[str]:
 @contextmanager
 def half_a_cpu() -> Iterator[list[str]]:
     """A cgroup whose processes get half a CPU together."""
-    group = CGROUP_V1 / f"cflow-test-{os.getpid()}"
+    limits = {"cpu.cfs_period_us": 20000, "cpu.cfs_quota_us": 10000}
+    with _cgroup("cpu", limits) as before:
+        yield before
+
+
+@contextmanager
+def memory_of(size_bytes: int) -> Iterator[list[str]]:
+    """A cgroup whose processes get that much memory together."""
+    with _cgroup("memory", {"memory.limit_in_bytes": size_bytes}) as before:
+        yield before
+
+
+@contextmanager
+def _cgroup(controller: str, limits: Mapping[str, int]) -> Iterator[list[str]]:
+    group = CGROUPS / controller / f"cflow-test-{os.getpid()}"
     try:
         group.mkdir()
     except OSError as error:
         pytest.skip(f"a cgroup of its own takes root and version 1: {error}")
     try:
-        (group / "cpu.cfs_period_us").write_text("20000")
-        (group / "cpu.cfs_quota_us").write_text("10000")
+        for name, value in limits.items():
+            (group / name).write_text(str(value))
         yield ["sh", "-c", f'echo $$ > {group}/cgroup.procs; exec "$@"', "sh"]
     finally:
         group.rmdir()

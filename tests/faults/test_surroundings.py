@@ -169,6 +169,19 @@ def test_a_limit_of_memory(tmp_path: Path) -> None:
     assert "memory" in sentence(words).lower()
 
 
+def test_a_limit_of_a_cgroup_is_seen_before_memory_is_taken(
+    model: Path, expected: dict[str, Any], tmp_path: Path
+) -> None:
+    """What fits in it gives the same tokens; what does not is refused, and nobody is killed."""
+    limit_bytes, positions = 512 << 20, 1 << 22
+    wide = synthesise(tmp_path / "wide.cflow", Geometry.parse(f"tiny_moe,context={positions}"), 1).path
+    words = cflow("generate", "-m", wide, "--token-ids", "1", "-n", positions)
+    with surroundings.memory_of(limit_bytes) as before:
+        assert decoded(before, model)["mmap"] == expected["mmap"]
+        said = sentence([*before, *words])
+    assert f"this process may take {limit_bytes}: option context takes fewer positions" in said
+
+
 @pytest.mark.parametrize("words", [(), ("--export", "csv")])
 def test_a_report_on_a_full_disk(tmp_path: Path, words: tuple[str, ...]) -> None:
     with surroundings.small_disk(tmp_path / "disk", SAMPLE.stat().st_size + (16 << 10)) as disk:

@@ -14,6 +14,7 @@ import struct
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from random import Random
 from typing import Any, Final
@@ -255,6 +256,46 @@ def _read_prepared(folder: Path) -> None:
     open_prepared(folder)
 
 
+@functools.cache
+def _parquets() -> list[bytes]:
+    """Stories as string of every kind, packed and plain; and columns that are no text."""
+    import pyarrow
+    from pyarrow import parquet
+
+    texts = ["Once upon a time", None, "there were 3 dragons \u00e9\U0001f600", "", "Once upon a time"] * 8
+    string = pyarrow.array(texts)
+    columns = [
+        string,
+        string.cast(pyarrow.large_string()),
+        string.dictionary_encode(),
+        string.cast(pyarrow.binary()),
+        pyarrow.array([1, 2, 3]),
+        pyarrow.array([["Once"], None, []]),
+    ]
+    found = []
+    for column, how in product(columns, ("none", "snappy", "zstd")):
+        held = pyarrow.BufferOutputStream()
+        parquet.write_table(pyarrow.table({"text": column}), held, compression=how, row_group_size=16)
+        found.append(held.getvalue().to_pybytes())
+    return found
+
+
+def _make_parquet(random: Random) -> Files:
+    data = random.choice(_parquets())
+    return {"a.parquet": spoilt_bytes(random, data) if random.randrange(4) else data}
+
+
+def _read_parquet(folder: Path) -> None:
+    from architectures.stories import read_stories
+
+    for story in read_stories(folder / "a.parquet"):
+        story.encode()
+
+
+def _no_pyarrow() -> str:
+    return "" if importlib.util.find_spec("pyarrow") else "pyarrow is not installed: pip install pyarrow"
+
+
 _RUN: Final[Mapping[str, Any]] = {"arguments": {"architecture": "arch4", "steps": 4}, "data": {}}
 
 
@@ -331,6 +372,7 @@ TARGETS: Final[Mapping[str, Target]] = {
         Target("results", _make_results, _read_results),
         Target("quality", _make_quality, _read_quality),
         Target("prepared", _make_prepared, _read_prepared),
+        Target("parquet", _make_parquet, _read_parquet, missing=_no_pyarrow()),
         Target("training", _make_training, _read_training, missing=_no_torch()),
     )
 }
