@@ -33,7 +33,8 @@ if(CFLOW_SANITIZE STREQUAL "thread")
     add_test(NAME sanitizer_catches_race COMMAND race_canary)
     set_tests_properties(sanitizer_catches_race PROPERTIES PASS_REGULAR_EXPRESSION "data race")
     # What tools/races.py runs.
-    add_custom_target(cflow_races DEPENDS race_canary cflow_stress test_pool test_cache test_events test_session)
+    add_custom_target(cflow_races DEPENDS race_canary cflow_stress test_pool test_cache test_events test_session test_load
+                      test_reader test_reader_faults)
 endif()
 if(CFLOW_SANITIZE MATCHES "address" AND CFLOW_SANITIZE MATCHES "undefined")
     add_executable(sanitizer_canary cmake/sanitizer_canary.c)

@@ -1,7 +1,7 @@
 """Build the engine with ThreadSanitizer and look for data races: `tox -e tsan`.
 
-Native tests of pool, barrier, events and session, then sessions in random order (tests/threads). Where clang
-is missing nothing is tested, and one line says so.
+Native tests of pool, barrier, cache, events, reads and session, then sessions in random order
+(tests/threads). Where clang is missing nothing is tested, and one line says so.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tools.build_engine import CLANGS, ROOT, build_engine
 
-NATIVE_TESTS = "^(sanitizer_catches_race|test_(pool|cache|events|session))$"
+NATIVE_TESTS = "^(sanitizer_catches_race|test_(pool|cache|events|load|reader|reader_faults|session))$"
 SETTINGS = {"TSAN_OPTIONS": "halt_on_error=0:exitcode=66:second_deadlock_stack=1"}
 """No suppressions: what it reports is a fault. What the kernel writes for io_uring it cannot see; the reads
 of the threads it can, and both readers have the same front."""
