@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,20 +10,8 @@ import pytest
 
 import architectures
 from architectures.config import CONFIG_NAME
-from architectures.errors import CheckpointError, TorchMissingError
+from architectures.errors import CheckpointError
 from engine.errors import FileError
-
-
-def test_without_torch_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("architectures.pytorch.torch_installed", lambda: False)
-    with pytest.raises(TorchMissingError, match=r"pip install 'cflow-claims\[train\]'"):
-        architectures.load(tmp_path)
-
-
-def test_importing_the_package_does_not_import_torch() -> None:
-    code = "import sys, architectures.config, architectures.table; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
 
 torch = pytest.importorskip("torch")
 
