@@ -93,7 +93,8 @@ class Info(Build):
     poll: int
     repack_allowed: bool
     repack_mib: float
-    """Size of the buffer of repacked weights, MiB; 0 when nothing was repacked, allowed or not."""
+    """Size of the buffers of repacked weights, for vectors or for AMX, MiB; 0 when nothing was repacked,
+    allowed or not."""
     buffers_mib: dict[str, float]
     """All buffers of weights, MiB, by llama.cpp's names."""
     huge_pages_mib: float | None

@@ -32,6 +32,8 @@ from baselines.worker_serve import Handler, serve, take_protocol
 _MAX_BATCH = 512
 _TOP = 5
 _WARM_UP_TOKEN = 0
+_REPACKED = ("CPU_REPACK", "AMX")
+"""Its buffers of weights in another layout than the file's."""
 
 
 class Log:
@@ -210,7 +212,7 @@ class Engine:
             "cpus": self._cpus(),
             "poll": settings.poll,
             "repack_allowed": settings.repack,
-            "repack_mib": buffers.get("CPU_REPACK", 0.0),
+            "repack_mib": sum(buffers.get(name, 0.0) for name in _REPACKED),
             "buffers_mib": buffers,
             "huge_pages_mib": _huge_pages_mib(),
             "mmap": "load_mode = mmap" in self._load_log,
