@@ -231,14 +231,25 @@ def test_sessions_come_and_go(tmp_path: Path) -> None:
     assert state.summary["outcome"] != "LEAK"
 
 
-def test_too_few_to_tell_is_not_clean(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", tempfile.tempdir)  # the command has one of its own
+def test_too_few_to_tell_is_not_clean(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = tempfile.tempdir
     places = ["--out", str(tmp_path / "out.json"), "--models", str(tmp_path / "models")]
     with pytest.raises(SystemExit) as ended:
         main(["sessions", "--count", "3", *places])
     assert ended.value.code == 1 and "outcome: UNDECIDED" in capsys.readouterr().out
+    assert tempfile.tempdir == before, "the command counts the files of a folder of its own"
+
+
+def test_help_needs_no_library(tmp_path: Path) -> None:
+    missing = str(tmp_path / "libcflow.so")
+    done = subprocess.run(
+        [sys.executable, "-m", "tools.load", "decode", "--help"],
+        env={**os.environ, "CFLOW_LIBRARY": missing},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "") and "--way" in done.stdout
 
 
 @pytest.mark.parametrize("way", ["memory", "direct"])

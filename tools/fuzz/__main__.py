@@ -2,12 +2,14 @@
 
 Examples: `python -m tools.fuzz vflow --seconds 7200`, `python -m tools.fuzz all --seconds 60`. A run goes on
 where the last one in the same work folder ended. Exit code 1: something was found, or what was found earlier
-is still there; 2: it cannot run.
+is still there; 2: it cannot run. With --blind an engine is fuzzed that does not look where a tensor lies:
+exit code 1 then says that its fault was not found in that time.
 """
 
 from __future__ import annotations
 
 import argparse
+import shutil
 import signal
 import sys
 import threading
@@ -16,9 +18,12 @@ from pathlib import Path
 from tools.build_engine import ROOT, BuildError
 from tools.fuzz.coverage import measure_lines
 from tools.fuzz.merge import merge_corpus
-from tools.fuzz.run import Crash, Runner, read_summary, write_summary
+from tools.fuzz.run import Crash, Runner, Summary, read_summary, write_summary
 from tools.fuzz.seeds import write_seeds
 from tools.fuzz.targets import TARGETS, build_targets, find_clang
+
+BLIND = "unchecked_regions"
+"""The engine that the fuzzers must find at fault (cmake/CflowFlags.cmake)."""
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
@@ -35,6 +40,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--compiler", help="a clang, by name or path; by default the first that has libFuzzer"
     )
+    parser.add_argument("--blind", action="store_true", help=f"instead: find the fault of mutant {BLIND}")
     parser.add_argument("--merge", action="store_true", help="instead: take found inputs into fuzz/corpus")
     parser.add_argument("--coverage", action="store_true", help="instead: lines that the inputs reach")
     return parser.parse_args(arguments)
@@ -65,13 +71,31 @@ def _fuzz(runner: Runner, compiler: str, options: argparse.Namespace, stop: thre
         added, left_out = merge_corpus(runner)
         _say(f"{runner.target.name}: {len(added)} inputs taken over, {left_out} left out for want of room")
     else:
-        old = runner.still_found(summary)
+        old = runner.still_found(summary, stop.is_set)
         runner.run(summary, options.seconds, options.jobs, _say, stop.is_set)
     for crash in summary.crashes[before:]:
         _say(f"{runner.target.name}: {crash.cause}\n  input {crash.reduced or 'unknown'}")
     for crash in old:
         _say(f"{runner.target.name}: found earlier and still there: {crash.cause}\n  input {crash.reduced}")
     return len(summary.crashes) == before and not old
+
+
+def _finds_the_fault(
+    runner: Runner, compiler: str, options: argparse.Namespace, stop: threading.Event
+) -> bool:
+    """Whether a fresh run of the engine with a fault comes upon an input that shows it."""
+    summary = Summary(runner.target.name, compiler)
+    runner.run(
+        summary,
+        options.seconds,
+        options.jobs,
+        lambda _: None,
+        lambda: stop.is_set() or bool(summary.crashes),
+    )
+    found = next((crash.cause for crash in summary.crashes if crash.input), "")
+    said = f"found by {summary.executions:,} executions" if found else f"not found in {options.seconds} s"
+    _say(f"{runner.target.name}: the fault of {BLIND} was {said} {found}".rstrip())
+    return bool(found)
 
 
 def _stop_on_signals() -> threading.Event:
@@ -92,12 +116,17 @@ def main(arguments: list[str]) -> int:
     outcomes = []
     try:
         compiler = options.compiler or find_clang()
-        build_dir = build_targets(options.work / f"build-{Path(compiler).name}", compiler)
+        judge = _finds_the_fault if options.blind else _fuzz
+        work = options.work / "blind" if options.blind else options.work
+        build_dir = work / f"build-{Path(compiler).name}"
+        build_targets(build_dir, compiler, mutant=BLIND if options.blind else "")
         stop = _stop_on_signals()
         for target in TARGETS.values() if options.target == "all" else [TARGETS[options.target]]:
-            runner = Runner(target, build_dir / target.program, options.work / target.name)
+            runner = Runner(target, build_dir / target.program, work / target.name, not options.blind)
+            if options.blind:  # what an earlier run found would be no news
+                shutil.rmtree(runner.work, ignore_errors=True)
             runner.prepare()
-            outcomes.append(_fuzz(runner, compiler, options, stop))
+            outcomes.append(judge(runner, compiler, options, stop))
             if stop.is_set():
                 break
     except (BuildError, ValueError, OSError) as error:

@@ -80,11 +80,12 @@ def write_summary(path: Path, summary: Summary) -> None:
 
 @dataclass(frozen=True)
 class Runner:
-    """Runs `program` for `target` with its work folder."""
+    """Runs `program` for `target` with its work folder. reduces: whether a finding is made smaller."""
 
     target: Target
     program: Path
     work: Path
+    reduces: bool = True
 
     @property
     def corpus(self) -> Path:
@@ -128,14 +129,15 @@ class Runner:
             )
             left = end - time.monotonic()
 
-    def still_found(self, summary: Summary) -> list[Crash]:
-        """The findings of earlier runs whose inputs still end the program."""
+    def still_found(self, summary: Summary, is_stopped: Callable[[], bool] = lambda: False) -> list[Crash]:
+        """The findings of earlier runs whose inputs still end the program, of those tried until stopped."""
         found = []
         for crash in summary.crashes:
             path = Path(crash.reduced)
-            if crash.reduced and path.is_file():
+            if crash.reduced and path.is_file() and not is_stopped():
                 arguments = [*LIMITS, "-exact_artifact_path=/dev/null", str(path)]
-                if self._start(arguments, self.work / "again.log").wait() != 0:
+                process = self._start(arguments, self.work / "again.log")
+                if not _wait([process], is_stopped) and process.returncode != 0:
                     found.append(crash)
         return found
 
@@ -156,13 +158,7 @@ class Runner:
         ]
         logs = [self.work / f"job-{job}.log" for job in range(jobs)]
         running = [self._start(arguments, log) for log in logs]
-        stopped = False
-        while any([process.poll() is None for process in running]):
-            if is_stopped() and not stopped:
-                stopped = True
-                for process in running:
-                    process.send_signal(signal.SIGINT)  # prints its counts and ends
-            time.sleep(POLL_S)
+        stopped = _wait(running, is_stopped)
         cpu = resource.getrusage(resource.RUSAGE_CHILDREN)
         texts = [log.read_text(errors="replace") for log in logs]
         summary.pieces += 1
@@ -176,7 +172,8 @@ class Runner:
         found = sorted(set(self.crashes.iterdir()) - before)
         for path in found:
             text = next((text for text in texts if path.name in text), "")
-            summary.crashes.append(Crash(str(path), str(self._reduce(path)), _cause(text)))
+            reduced = self._reduce(path, is_stopped) if self.reduces else path
+            summary.crashes.append(Crash(str(path), str(reduced), _cause(text)))
         failed = [p.returncode for p in running if p.returncode not in (0, None)]
         if (failed or not executions) and not found and not stopped:
             cause = _cause("\n".join(texts)) or f"exit code {failed[0] if failed else 0}, no input was run"
@@ -199,7 +196,7 @@ class Runner:
                 process_group=0,
             )
 
-    def _reduce(self, path: Path) -> Path:
+    def _reduce(self, path: Path, is_stopped: Callable[[], bool]) -> Path:
         """A smaller input that ends the same, beside it; or the input itself (none found, or it is slow)."""
         reduced = path.with_name(f"reduced-{path.name}")
         if not path.name.startswith("crash-"):
@@ -210,8 +207,26 @@ class Runner:
             f"-exact_artifact_path={reduced}",
             str(path),
         ]
-        self._start(arguments, self.work / "reduce.log").wait()
+        # It starts processes of its own, and goes on when one of them is asked to end.
+        if _wait([self._start(arguments, self.work / "reduce.log")], is_stopped, signal.SIGKILL):
+            reduced.unlink(missing_ok=True)  # may be half written
         return reduced if reduced.exists() else path
+
+
+def _wait(
+    running: list[subprocess.Popen[bytes]],
+    is_stopped: Callable[[], bool],
+    number: signal.Signals = signal.SIGINT,
+) -> bool:
+    """Until all have ended; whether their groups were sent the signal. After SIGINT counts are printed."""
+    stopped = False
+    while any([process.poll() is None for process in running]):
+        if is_stopped() and not stopped:
+            stopped = True
+            for process in running:
+                os.killpg(process.pid, number)
+        time.sleep(POLL_S)
+    return stopped
 
 
 def _add_counts(summary: Summary, text: str) -> int:

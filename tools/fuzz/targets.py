@@ -51,8 +51,11 @@ def find_clang() -> str:
     )
 
 
-def build_targets(build_dir: Path, compiler: str, c_flags: str = "") -> Path:
-    """Builds all targets in `build_dir`, what is there already not again; returns it. Raises BuildError."""
-    options = {"CFLOW_FUZZ": "ON", "CFLOW_WERROR": "ON", "CMAKE_C_FLAGS": c_flags}
+def build_targets(build_dir: Path, compiler: str, c_flags: str = "", mutant: str = "") -> Path:
+    """Builds all targets in `build_dir`, what is there already not again; returns it.
+
+    mutant: a deliberate fault of the engine (CFLOW_MUTANT), none by default. Raises BuildError.
+    """
+    options = {"CFLOW_FUZZ": "ON", "CFLOW_WERROR": "ON", "CMAKE_C_FLAGS": c_flags, "CFLOW_MUTANT": mutant}
     build_engine(build_dir, options, compiler=compiler, target="cflow_fuzz", fresh=False)
     return build_dir

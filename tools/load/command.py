@@ -14,7 +14,8 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -61,13 +62,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for command in (decode, many, smoke):
         command.add_argument("--out", type=Path, required=True, metavar="FILE", help="outcome, gone on with")
     for command in (decode, many):
-        command.add_argument("--threads", type=int, default=threads_default())
+        command.add_argument("--threads", type=int, help="default: that of the engine")
         command.add_argument("--models", type=Path, default=DEFAULT_RUNS / "models", metavar="DIR")
     asked = parser.parse_args(arguments)
     try:
         for name in ("minutes", "tokens", "count", "times", "threads"):
-            if getattr(asked, name, 1) <= 0:
-                raise ValueError(f"--{name} is {getattr(asked, name)}, must be above 0")
+            value = getattr(asked, name, None)
+            if value is not None and value <= 0:
+                raise ValueError(f"--{name} is {value}, must be above 0")
+        if getattr(asked, "threads", 1) is None:
+            asked.threads = threads_default()
         state = asked.run(asked)
     except (CflowError, OSError, ValueError) as error:
         parser.error(str(error))
@@ -78,6 +82,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(f"{name}: {value}")
     clean = state.summary["outcome"] == "CLEAN" and not state.summary.get("outputs_changed")
     sys.exit(0 if clean else 1)
+
+
+@contextmanager
+def _temporary_folder() -> Iterator[Path]:
+    """A folder in which this process makes its temporary files meanwhile, so that they can be counted."""
+    before = tempfile.tempdir
+    with tempfile.TemporaryDirectory() as temporary:
+        tempfile.tempdir = temporary
+        try:
+            yield Path(temporary)
+        finally:
+            tempfile.tempdir = before
 
 
 def _decode(asked: argparse.Namespace) -> State:
@@ -91,11 +107,10 @@ def _decode(asked: argparse.Namespace) -> State:
     state = resumed(asked.out, "decode", settings)
     limits = Limits(asked.minutes / 60, READ_EVERY_S / 3600, LEAK_PER_HOUR, WARM_UP_S / 3600)
     with (
-        tempfile.TemporaryDirectory() as temporary,
+        _temporary_folder() as temporary,
         decoding(path, asked.way, asked.threads, asked.tokens) as body,
     ):
-        tempfile.tempdir = temporary
-        repeat(state, asked.out, body, limits, Path(temporary), hours=True)
+        repeat(state, asked.out, body, limits, temporary, hours=True)
     return state
 
 
@@ -104,11 +119,10 @@ def _sessions(asked: argparse.Namespace) -> State:
     state = resumed(asked.out, "sessions", {"threads": asked.threads, "model": path.name})
     limits = Limits(asked.count, max(1.0, asked.count / 100), LEAK_PER_SESSION, SESSION_WARM_UP)
     with (
-        tempfile.TemporaryDirectory() as temporary,
+        _temporary_folder() as temporary,
         sessions(path, asked.threads, SEED + len(state.pieces)) as body,
     ):
-        tempfile.tempdir = temporary
-        repeat(state, asked.out, body, limits, Path(temporary), hours=False)
+        repeat(state, asked.out, body, limits, temporary, hours=False)
     return state
 
 
