@@ -80,7 +80,7 @@ def replay(run: Run, piece: Piece, drawn: Sequence[int], seed: int, factor: floa
     rounds: list[Round] = []
     flags: list[bool] = []
     limit = most_rounds(run)
-    while len(rounds) < limit and _valid(rounds, flags) < run.rounds:
+    while len(rounds) < limit and not _enough(rounds, flags, run.rounds):
         for order in balanced_block(len(infos), rng):
             index = drawn[len(rounds)]
             stored, placed = piece.rounds[index], piece.placed[index]
@@ -128,13 +128,13 @@ def disturbed(stored: StoredRound, arms: int) -> bool:
     return any(delay is not None and 100 * delay > MAX_RUN_DELAY_PERCENT * ns for ns, delay in pairs)
 
 
-def _valid(rounds: Sequence[Round], flags: Sequence[bool]) -> int:
-    """How many rounds count; flags: those that are void by themselves."""
-    if not rounds:
-        return 0
+def _enough(rounds: Sequence[Round], flags: Sequence[bool], wanted: int) -> bool:
+    """Whether that many rounds count; flags: those that are void by themselves."""
+    if len(rounds) - sum(flags) < wanted:  # spares the median of most calls
+        return False
     least = MIN_PROBE * median([one.probe_bytes_per_ns for one in rounds])
     pairs = zip(rounds, flags, strict=True)
-    return sum(not bad and one.probe_bytes_per_ns >= least for one, bad in pairs)
+    return sum(not bad and one.probe_bytes_per_ns >= least for one, bad in pairs) >= wanted
 
 
 def _roof(piece: Piece) -> Roof:
