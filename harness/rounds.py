@@ -148,9 +148,8 @@ class Figure:
             stored = reference.to_json() if isinstance(reference, Paths) else reference
         figure = {"subject": vars(self.subject).copy(), "reference": stored, "scale": self.scale}
         if self.expected is not None:
-            figure["expected"] = dict(
-                zip(("above", "below"), (one.to_json() for one in self.expected), strict=True)
-            )
+            above, below = self.expected
+            figure["expected"] = {"above": above.to_json(), "below": below.to_json()}
         return figure
 
 

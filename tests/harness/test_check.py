@@ -558,6 +558,20 @@ def test_declarations_of_another_type_are_named(edited: Edited, old: str, new: s
         check(edited(spoil))
 
 
+LONG = "9" * 60 + "e999"
+
+
+@pytest.mark.parametrize(
+    ("number", "shown"), [("NaN", "NaN"), ("-Infinity", "-Infinity"), ("1e999", "1e999"), (LONG, LONG[:40])]
+)
+def test_a_number_that_is_not_finite_is_refused(edited: Edited, number: str, shown: str) -> None:
+    folder = edited(lambda data: data["run"].update(command="here"))
+    path = folder / "results.json"
+    path.write_text(path.read_text(encoding="utf-8").replace('"here"', number), encoding="utf-8")
+    with pytest.raises(ResultsError, match=rf"results\.json: .*the number {shown} is not finite"):
+        check(folder)
+
+
 @pytest.mark.parametrize("read", [check, load])
 def test_half_of_a_surrogate_pair_is_refused_and_a_whole_one_is_not(
     edited: Edited, read: Callable[[Path], object]

@@ -116,7 +116,7 @@ def test_a_real_change_is_found() -> None:
     new = [0.9 * math.exp(0.02 * rng.gauss(0.0, 1.0)) for _ in range(20)]
     found = shift(base, new, 1 - 0.05 / 40)
     assert found.high is not None and found.high < 1 / 1.03
-    assert (found.base_rounds, found.new_rounds) == (20, 20)
+    assert (found.confidence, found.base_rounds, found.new_rounds) == (1 - 0.05 / 40, 20, 20)
 
 
 @pytest.mark.parametrize("bad", [[], [0.0, 1.0], [-1.0], [math.inf], [math.nan]])
