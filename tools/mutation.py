@@ -107,6 +107,18 @@ def exit_codes(work: Path, modules: Iterable[str]) -> dict[str, int | None]:
     return found
 
 
+def names_to_run(codes: Mapping[str, int | None], modules: Sequence[str], *, again: bool) -> list[str] | None:
+    """What mutmut is asked to run: it runs again what is named, and of all only what has not run.
+
+    codes: of the modules asked for. modules: empty = all. again: the survivors. None: nothing is left.
+    """
+    if again:
+        return [mutant for mutant, code in codes.items() if code in (*SURVIVED, *NO_TEST)] or None
+    not_run = [mutant for mutant, code in codes.items() if code is None]
+    whole = [f"{name.removesuffix('.py').replace('/', '.')}.*" for name in modules]
+    return not_run if modules and not_run else whole
+
+
 def outcome(
     codes: Mapping[str, int | None], survivors: Mapping[str, Change], judged: Mapping[Change, str]
 ) -> dict[str, Any]:
@@ -139,11 +151,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     work.mkdir(parents=True, exist_ok=True)
     if not options.report:
         copy_tree(work, modules, tests)
-        names = [f"{name.removesuffix('.py').replace('/', '.')}.*" for name in wanted]
-        if options.again:
-            found = exit_codes(work, wanted)
-            names = [mutant for mutant, code in found.items() if code in (*SURVIVED, *NO_TEST)]
-        if names and mutmut(work, "run", "--max-children", str(options.jobs), *names).returncode:
+        names = names_to_run(exit_codes(work, wanted), options.modules, again=options.again)
+        arguments = ["--max-children", str(options.jobs), *(names or [])]
+        if names is not None and mutmut(work, "run", *arguments).returncode:
             sys.stderr.write("mutmut failed or was stopped; the same command goes on\n")
             return USAGE_ERROR
     codes = exit_codes(work, wanted)

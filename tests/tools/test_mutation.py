@@ -19,6 +19,7 @@ from tools.mutation import (
     exit_codes,
     function_of,
     main,
+    names_to_run,
     outcome,
     read_table,
 )
@@ -117,3 +118,22 @@ def test_unknown_modules_are_usage_errors(capsys: pytest.CaptureFixture[str]) ->
         main(["harness/nothing.py"])
     assert ended.value.code == 2
     assert "found ['harness/nothing.py'], allowed: harness/statistics.py" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("codes", "modules", "again", "names"),
+    [
+        ({}, [], False, []),
+        ({"harness.shift.x_a__mutmut_1": 1}, [], False, []),  # mutmut itself leaves out what has run
+        ({}, ["harness/shift.py"], False, ["harness.shift.*"]),
+        ({"a": 1, "b": None}, ["harness/shift.py"], False, ["b"]),
+        ({"a": 1, "b": 0}, ["harness/shift.py"], False, ["harness.shift.*"]),
+        ({"a": 1, "b": 0, "c": 33, "d": None}, [], True, ["b", "c"]),
+        ({"a": 1, "d": None}, ["harness/shift.py"], True, None),
+    ],
+)
+def test_a_stopped_run_goes_on_where_it_was(
+    codes: dict[str, int | None], modules: list[str], again: bool, names: list[str] | None
+) -> None:
+    # mutmut runs what is named even when it has run: the names of all would begin anew each time.
+    assert names_to_run(codes, modules, again=again) == names
