@@ -43,9 +43,11 @@ int cf_batch_memory(cflow_session *session)
         return cf_fail(CFLOW_ERR_MEMORY, "option prompt_batch: the values of %zu tokens overflow the address space",
                        batch);
     }
-    int status = cf_memory_map(&session->batch_arena, arena_bytes, 1, "working memory of a chunk of the prompt");
+    int status = cf_memory_map(&session->batch_arena, arena_bytes, 1, "working memory of a chunk of the prompt",
+                               &session->held_bytes);
     if (status == CFLOW_OK) {
-        status = cf_memory_map(&session->batch_scratch, scratch_bytes, 1, "products of a chunk of the prompt");
+        status = cf_memory_map(&session->batch_scratch, scratch_bytes, 1, "products of a chunk of the prompt",
+                               &session->held_bytes);
     }
     if (status != CFLOW_OK) {
         return status;

@@ -132,7 +132,7 @@ static void put_first(cf_experts *experts, uint32_t index)
     experts->newest = index;
 }
 
-static int make_slots(cf_experts *experts, uint64_t budget_bytes)
+static int make_slots(cf_experts *experts, uint64_t budget_bytes, uint64_t *held_bytes)
 {
     const cflow_model *model = experts->plan->model;
     const uint64_t least = least_slots(experts->plan), all = blob_count(model);
@@ -155,7 +155,7 @@ static int make_slots(cf_experts *experts, uint64_t budget_bytes)
     if (experts->slots == NULL || experts->slot_of == NULL || experts->verified == NULL) {
         return cf_fail(CFLOW_ERR_MEMORY, "%s: out of memory for the experts in use", model->path);
     }
-    const int status = cf_memory_map(&experts->memory, bytes, 1, "experts in use");
+    const int status = cf_memory_map(&experts->memory, bytes, 1, "experts in use", held_bytes);
     if (status != CFLOW_OK) {
         return status;
     }
@@ -201,7 +201,7 @@ int cf_experts_create(const cf_plan *plan, const cf_experts_options *options, cf
     experts->verify = options->verify;
     experts->lane = options->lane;
     experts->first_step = 1; /* a slot that was never used is not in use */
-    int status = make_slots(experts, options->bytes);
+    int status = make_slots(experts, options->bytes, options->held_bytes);
     if (status == CFLOW_OK) {
         status = make_tables(experts);
     }

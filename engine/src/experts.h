@@ -19,11 +19,12 @@
 typedef struct cf_experts cf_experts;
 
 typedef struct cf_experts_options {
-    cf_reader *reader; /* with room for cf_experts_reads(); outlives the store */
-    int sync;          /* 1 = read when needed, 0 = when chosen */
-    int verify;        /* cflow_verify */
-    uint64_t bytes;    /* most memory of the slots; 0 = as little as works */
-    cf_lane *lane;     /* for the events of reads; outlives the store */
+    cf_reader *reader;    /* with room for cf_experts_reads(); outlives the store */
+    int sync;             /* 1 = read when needed, 0 = when chosen */
+    int verify;           /* cflow_verify */
+    uint64_t bytes;       /* most memory of the slots; 0 = as little as works */
+    cf_lane *lane;        /* for the events of reads; outlives the store */
+    uint64_t *held_bytes; /* of the session, see cf_memory_map() */
 } cf_experts_options;
 
 /* The least memory that the slots of a schedule need. */

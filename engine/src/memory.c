@@ -35,7 +35,7 @@ size_t cf_memory_whole_pages(size_t bytes, int *huge_out)
     return round_up(bytes, *huge_out ? HUGE_PAGE_BYTES : cf_page_bytes());
 }
 
-int cf_memory_map(cf_memory *memory, size_t bytes, int huge, const char *what)
+int cf_memory_map(cf_memory *memory, size_t bytes, int huge, const char *what, uint64_t *held_bytes)
 {
     memory->data = NULL;
     memory->bytes = 0;
@@ -50,10 +50,15 @@ int cf_memory_map(cf_memory *memory, size_t bytes, int huge, const char *what)
     }
     const size_t rounded = round_up(bytes, page);
     /* The kernel would grant more, and end some process when it is touched. */
-    const uint64_t most = cf_memory_most_bytes();
+    const uint64_t most = cf_memory_most_bytes(), held = held_bytes == NULL ? 0 : *held_bytes;
     if (rounded > most) {
         return cf_fail(CFLOW_ERR_MEMORY, "%s: needs %zu bytes of memory; this process may take %llu", what, rounded,
                        (unsigned long long)most);
+    }
+    if (held > most - rounded) {
+        return cf_fail(CFLOW_ERR_MEMORY,
+                       "%s: needs %zu bytes of memory beside %llu of the same session; this process may take %llu",
+                       what, rounded, (unsigned long long)held, (unsigned long long)most);
     }
     uint8_t *data = mmap(NULL, rounded + slack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (data == MAP_FAILED) {
@@ -73,6 +78,9 @@ int cf_memory_map(cf_memory *memory, size_t bytes, int huge, const char *what)
     (void)madvise(data, rounded, whole ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
     memory->data = data;
     memory->bytes = rounded;
+    if (held_bytes != NULL) {
+        *held_bytes += rounded;
+    }
     return CFLOW_OK;
 }
 

@@ -74,7 +74,7 @@ int cflow_arena_create(cflow_pool *pool, uint64_t bytes, int huge, cflow_arena *
     if (arena == NULL) {
         return cf_fail(CFLOW_ERR_MEMORY, "cflow_arena_create: out of memory");
     }
-    const int status = cf_memory_map(&arena->memory, (size_t)bytes, huge, "arena");
+    const int status = cf_memory_map(&arena->memory, (size_t)bytes, huge, "arena", NULL);
     if (status != CFLOW_OK) {
         free(arena);
         return status;

@@ -81,7 +81,8 @@ static int make_buffers(reads_job *job, const char *path, uint64_t file_bytes, c
         return cf_fail(CFLOW_ERR_MEMORY, "%s: %u buffers of %llu bytes are more than can be addressed", path,
                        job->depth, (unsigned long long)job->stride);
     }
-    const int status = cf_memory_map(memory, (size_t)(job->stride * job->depth), 1, "buffers of cflow_probe_reads");
+    const int status =
+        cf_memory_map(memory, (size_t)(job->stride * job->depth), 1, "buffers of cflow_probe_reads", NULL);
     if (status == CFLOW_OK) {
         memset(memory->data, 0, memory->bytes);
         job->buffers = memory->data;

@@ -147,7 +147,7 @@ static int open_file(walk *job, int way)
     }
     job->file_bytes = (uint64_t)info.st_size;
     if (way != CFLOW_WALK_MMAP) {
-        return cf_memory_map(&job->buffer, (size_t)job->request_bytes, 1, "buffer of a read");
+        return cf_memory_map(&job->buffer, (size_t)job->request_bytes, 1, "buffer of a read", NULL);
     }
     void *map = mmap(NULL, (size_t)job->file_bytes, PROT_READ, MAP_SHARED, job->fd, 0);
     if (map == MAP_FAILED) {

@@ -91,7 +91,7 @@ static int load_spans(cflow_session *session, const cf_spans *spans)
 static int copy_spans(cflow_session *session, const cf_spans *spans)
 {
     const cflow_model *model = session->model;
-    int status = cf_memory_map(&session->copied, spans->bytes, 1, "copy of the weights");
+    int status = cf_memory_map(&session->copied, spans->bytes, 1, "copy of the weights", &session->held_bytes);
     if (status == CFLOW_OK) {
         status = load_spans(session, spans);
     }
@@ -172,6 +172,7 @@ static int make_experts(cflow_session *session, uint64_t bytes)
         .verify = (int)value[CFLOW_OPTION_VERIFY],
         .bytes = bytes,
         .lane = &session->lane,
+        .held_bytes = &session->held_bytes,
     };
     return cf_experts_create(session->plan, &options, &session->experts);
 }
@@ -210,7 +211,8 @@ static int make_stream(cflow_session *session)
     return value[CFLOW_OPTION_STREAM_BYTES] == 0
                ? CFLOW_OK
                : cf_stream_create(session->plan, session->reader, (uint64_t)value[CFLOW_OPTION_STREAM_BYTES],
-                                  (int)value[CFLOW_OPTION_VERIFY], &session->lane, &session->stream);
+                                  (int)value[CFLOW_OPTION_VERIFY], &session->lane, &session->held_bytes,
+                                  &session->stream);
 }
 
 int cf_residency_direct(cflow_session *session)
@@ -314,7 +316,7 @@ int cf_residency_row_major(cflow_session *session)
         /* The tiles of a matrix are never smaller than its rows, and their sizes fit in the file. */
         bytes += cf_pad64(tensor->bytes);
     }
-    int status = cf_memory_map(&session->row_major, bytes, 1, "row-major copy of the weights");
+    int status = cf_memory_map(&session->row_major, bytes, 1, "row-major copy of the weights", &session->held_bytes);
     if (status != CFLOW_OK) {
         return status;
     }

@@ -183,13 +183,14 @@ static int make_memory(cflow_session *session)
                        session->context, (unsigned long long)all, (unsigned long long)(2 * session->kv_half_bytes),
                        (unsigned long long)most);
     }
-    int status = cf_memory_map(&session->kv, 2 * session->kv_half_bytes, 1, "KV cache");
+    int status = cf_memory_map(&session->kv, 2 * session->kv_half_bytes, 1, "KV cache", &session->held_bytes);
     if (status == CFLOW_OK) {
-        status = cf_memory_map(&session->private_arenas, worker_bytes * threads, huge, "working memory of the threads");
+        status = cf_memory_map(&session->private_arenas, worker_bytes * threads, huge, "working memory of the threads",
+                               &session->held_bytes);
     }
     if (status == CFLOW_OK) {
         status = cf_memory_map(&session->shared_arena, session->plan->shared_bytes + session->plan->logits_bytes, 1,
-                               "shared working memory");
+                               "shared working memory", &session->held_bytes);
     }
     if (status != CFLOW_OK) {
         return status;

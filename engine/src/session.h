@@ -33,7 +33,11 @@ typedef struct cf_memory {
 size_t cf_page_bytes(void);
 /* The machine's memory, or what a control group allows if that is less; UINT64_MAX where nobody can tell. */
 uint64_t cf_memory_most_bytes(void);
-int cf_memory_map(cf_memory *memory, size_t bytes, int huge, const char *what);
+/*
+ * what: for the message. held_bytes: what a session has mapped, which counts with it and grows by it; NULL: not of a
+ * session. Errors: MEMORY, also when this process may not take that much.
+ */
+int cf_memory_map(cf_memory *memory, size_t bytes, int huge, const char *what, uint64_t *held_bytes);
 /* `bytes` rounded up to whole pages of their own, of the size (*huge_out = 1: huge) that suits so many. */
 size_t cf_memory_whole_pages(size_t bytes, int *huge_out);
 void cf_memory_unmap(cf_memory *memory);
@@ -92,6 +96,7 @@ struct cflow_session {
     size_t *row_major_offset; /* [tensor_count], into row_major */
     cf_memory kv;             /* keys then values: [layer][kv_head][context][head_dim] */
     size_t kv_half_bytes;
+    uint64_t held_bytes; /* of all its memory, as mapped */
     cf_memory private_arenas;
     size_t worker_bytes;    /* of private_arenas, for each worker */
     cf_memory shared_arena; /* shared values, then the logits */

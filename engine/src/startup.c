@@ -31,7 +31,7 @@ static int map_touched(cf_pool *pool, uint64_t bytes, cf_memory *memory, uint64_
 {
     const int status = bytes > SIZE_MAX / 2 ? cf_fail(CFLOW_ERR_ARGUMENT, "%llu bytes are more than can be addressed",
                                                       (unsigned long long)bytes)
-                                            : cf_memory_map(memory, (size_t)bytes, 1, "memory of a probe");
+                                            : cf_memory_map(memory, (size_t)bytes, 1, "memory of a probe", NULL);
     if (status == CFLOW_OK) {
         touch_job job = {.data = memory->data, .bytes = bytes};
         const uint64_t start_ns = cf_now_ns();

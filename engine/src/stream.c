@@ -110,7 +110,7 @@ static void find_uses(cf_stream *stream)
 
 /* ---- making --------------------------------------------------------------------------------------------------------- */
 
-static int make_ring(cf_stream *stream, uint64_t bytes)
+static int make_ring(cf_stream *stream, uint64_t bytes, uint64_t *held_bytes)
 {
     const cflow_model *model = stream->plan->model;
     uint64_t useful;
@@ -125,7 +125,7 @@ static int make_ring(cf_stream *stream, uint64_t bytes)
     if (stream->entries == NULL) {
         return cf_fail(CFLOW_ERR_MEMORY, "%s: out of memory for streaming", model->path);
     }
-    const int status = cf_memory_map(&stream->ring, stream->ring_bytes, 1, "ring of streamed weights");
+    const int status = cf_memory_map(&stream->ring, stream->ring_bytes, 1, "ring of streamed weights", held_bytes);
     if (status == CFLOW_OK) {
         cf_memory_keep_from_children(&stream->ring);
         memset(stream->ring.data, 0, stream->ring.bytes);
@@ -134,7 +134,7 @@ static int make_ring(cf_stream *stream, uint64_t bytes)
 }
 
 int cf_stream_create(const cf_plan *plan, cf_reader *reader, uint64_t bytes, int verify, cf_lane *lane,
-                     cf_stream **stream_out)
+                     uint64_t *held_bytes, cf_stream **stream_out)
 {
     const cflow_model *model = plan->model;
     *stream_out = NULL;
@@ -155,7 +155,7 @@ int cf_stream_create(const cf_plan *plan, cf_reader *reader, uint64_t bytes, int
         status = cf_fail(CFLOW_ERR_MEMORY, "%s: out of memory for streaming", model->path);
     } else {
         find_uses(stream);
-        status = make_ring(stream, bytes);
+        status = make_ring(stream, bytes, held_bytes);
     }
     if (status != CFLOW_OK) {
         cf_stream_destroy(stream);

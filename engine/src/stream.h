@@ -21,11 +21,12 @@ typedef struct cf_stream cf_stream;
 /* Reads of the reader that a stream needs. */
 uint32_t cf_stream_reads(const cf_plan *plan);
 /*
- * bytes: of the ring. verify: cflow_verify. lane: for the events of reads. It and the reader outlive the stream. Errors:
- * MEMORY, which says how many bytes are needed when they are too few.
+ * bytes: of the ring. verify: cflow_verify. lane: for the events of reads. It and the reader outlive the stream.
+ * held_bytes: of the session, see cf_memory_map(). Errors: MEMORY, which says how many bytes are needed when they are
+ * too few.
  */
 int cf_stream_create(const cf_plan *plan, cf_reader *reader, uint64_t bytes, int verify, cf_lane *lane,
-                     cf_stream **stream_out);
+                     uint64_t *held_bytes, cf_stream **stream_out);
 void cf_stream_destroy(cf_stream *stream); /* waits for reads that are under way */
 /* [tensor_count] 1 = read through the ring, 0 = not; NULL for no stream. */
 const uint8_t *cf_stream_tensors(const cf_stream *stream);

@@ -76,7 +76,7 @@ static cf_pool *pool_of_nodes(int threads, int per_node)
 
 static int load_into(cf_memory *memory, cf_load *load, const cf_pool *pool)
 {
-    CHECK(cf_memory_map(memory, load->spans->bytes, 1, "test") == CFLOW_OK);
+    CHECK(cf_memory_map(memory, load->spans->bytes, 1, "test", NULL) == CFLOW_OK);
     CHECK((uintptr_t)memory->data % CF_CHUNK_BYTES == 0);
     load->model = &model;
     load->target = memory->data;

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import shutil
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -180,6 +181,22 @@ def test_a_limit_of_a_cgroup_is_seen_before_memory_is_taken(
         assert decoded(before, model)["mmap"] == expected["mmap"]
         said = sentence([*before, *words])
     assert f"this process may take {limit_bytes}: option context takes fewer positions" in said
+
+
+def test_the_parts_of_a_session_count_together(tmp_path: Path) -> None:
+    """Keys and values fit, a copy of the weights fits, both do not."""
+    limit_bytes, positions = 256 << 20, 10_000
+    path = synthesise(tmp_path / "m.cflow", Geometry.parse("dense_246m,context=10001"), 1).path
+    kv_bytes = 2 * 16 * 4 * 64 * 2 * positions  # both, layers, heads, values of a head, bytes of one
+    assert max(kv_bytes, path.stat().st_size) < limit_bytes < kv_bytes + path.stat().st_size
+    words = cflow("generate", "-m", path, "--token-ids", "1", "-n", positions, "--residency", "copy")
+    with surroundings.memory_of(limit_bytes) as before:
+        said = sentence([*before, *words])
+    held = re.search(
+        r"copy of the weights: needs (\d+) bytes of memory beside (\d+) of the same session", said
+    )
+    assert held and int(held[1]) + int(held[2]) > limit_bytes > int(held[1])
+    assert int(held[2]) >= kv_bytes and f"this process may take {limit_bytes}" in said
 
 
 @pytest.mark.parametrize("words", [(), ("--export", "csv")])
