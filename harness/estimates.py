@@ -14,12 +14,13 @@ out value is missed. A run of a pair is called as its observation, a hyphen, and
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from harness.errors import EvidenceError
-from harness.reductions import Observation, Reduction, reduce
+from harness.reductions import Observation, Reduction, check_names, reduce
 from harness.registry import MIN_REPETITIONS
 
 ESTIMATES: Final = ("exp_mean", "exp_mean_difference", "count_so_far")
@@ -67,10 +68,15 @@ def estimate(
     """
     if reduction.op not in ESTIMATES:
         return None
+    check_names(observations, reduction)
     lists = [_numbers(observations, name) for name in reduction.of]
-    count = len(lists[0]) if lists else 0
+    count = len(lists[0])
     if reduction.op == "count_so_far":
-        planned = int(lists[1][0]) if len(lists) == 2 and lists[1] else None
+        if len(lists[1]) != 1:
+            raise EvidenceError(
+                f"observations.{reduction.of[1]}: found {len(lists[1])} numbers, allowed: one"
+            )
+        planned = int(lists[1][0])
         if not count:
             return Estimate(None, None, None, 0, 0, planned)
         value = reduce(observations, reduction)
@@ -79,7 +85,7 @@ def estimate(
     if not any(lists):
         return Estimate(None, None, None, 0, runs)
     value = reduce(observations, reduction)
-    values = lists[0] if len(lists) == 1 else [x - y for x, y in zip(*lists, strict=True)]
+    values = lists[0] if len(lists) == 1 else list(map(operator.sub, *lists))
     ends = t_interval(values, confidence)
     try:
         low, high = (None, None) if ends is None else (math.exp(ends[0]), math.exp(ends[1]))
@@ -113,7 +119,7 @@ def _names(observations: Mapping[str, Observation], key: str) -> list[str]:
 
 
 def _numbers(observations: Mapping[str, Observation], name: str) -> list[float]:
-    found = observations.get(name, ())
+    found = observations[name]
     items = [found] if isinstance(found, int | float | str) else list(found)
     return [item for item in items if not isinstance(item, str)]
 

@@ -106,25 +106,31 @@ class Reduction:
         return {"op": self.op, "of": list(self.of)}
 
 
-def reduce(observations: Mapping[str, Observation], reduction: Reduction) -> float:
-    """The value that a reduction gives.
-
-    Raises:
-        EvidenceError: unknown op, wrong number of names, unknown name, unequal lengths, or a result that is
-        not finite.
-    """
+def check_names(observations: Mapping[str, Observation], reduction: Reduction) -> None:
+    """Raises EvidenceError: unknown op, unknown name, or wrong number of names."""
     if reduction.op not in REDUCTIONS:
         raise EvidenceError(f"reduction.op: found {reduction.op!r}, allowed: {', '.join(REDUCTIONS)}")
     for name in reduction.of:
         if name not in observations:
             raise EvidenceError(f"reduction.of: no observation {name!r}; there are {', '.join(observations)}")
-        if not _items(observations[name]):
-            raise EvidenceError(f"observations.{name}: empty")
     wanted = _NUMERIC[reduction.op][0] if reduction.op in _NUMERIC else 2
     if len(reduction.of) != wanted:
         raise EvidenceError(
             f"reduction.of: {reduction.op} takes {wanted} observations, found {len(reduction.of)}"
         )
+
+
+def reduce(observations: Mapping[str, Observation], reduction: Reduction) -> float:
+    """The value that a reduction gives.
+
+    Raises:
+        EvidenceError: as `check_names`, for empty observations, unequal lengths, or a result that is not
+        finite.
+    """
+    check_names(observations, reduction)
+    for name in reduction.of:
+        if not _items(observations[name]):
+            raise EvidenceError(f"observations.{name}: empty")
     try:
         if reduction.op in _NUMERIC:
             value = _NUMERIC[reduction.op][1](*(_numbers(name, observations[name]) for name in reduction.of))

@@ -124,6 +124,28 @@ def test_broken_pairs_are_refused_by_both() -> None:
             second(observations, reduction, 0.05)
 
 
+@pytest.mark.parametrize(("runs", "diverged"), [([], []), (["a-0"], ["a-0"])])
+def test_nothing_is_there_yet(runs: list[str], diverged: list[str]) -> None:
+    observations: dict[str, Observation] = {"a": [], "runs": runs, "diverged": diverged}
+    found = estimate(observations, Reduction("exp_mean", ("a",)), 0.95)
+    assert found == Estimate(None, None, None, 0, len(runs))
+
+
+@pytest.mark.parametrize(
+    ("reduction", "message"),
+    [
+        (Reduction("exp_mean", ()), "exp_mean takes 1 observations, found 0"),
+        (Reduction("count_so_far", ("bad",)), "count_so_far takes 2 observations, found 1"),
+        (Reduction("count_so_far", ("bad", "none")), r"observations\.none: found 0 numbers, allowed: one"),
+        (Reduction("count_so_far", ("bad", "two")), r"observations\.two: found 2 numbers, allowed: one"),
+    ],
+)
+def test_an_estimate_takes_what_its_reduction_takes(reduction: Reduction, message: str) -> None:
+    observations: dict[str, Observation] = {"bad": [], "none": [], "two": [3, 3], "runs": [], "diverged": []}
+    with pytest.raises(EvidenceError, match=message):
+        estimate(observations, reduction, 0.95)
+
+
 def test_exact_reductions_have_no_estimate() -> None:
     assert estimate({"a": 1}, Reduction("value", ("a",)), 0.95) is None
     assert second({"a": 1}, Reduction("value", ("a",)), 0.05) is None

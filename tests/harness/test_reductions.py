@@ -77,8 +77,9 @@ def test_two_implementations_agree(op: str, a: list[float], data: st.DataObject)
 @pytest.mark.parametrize(
     ("observations", "reduction", "message"),
     [
-        ({"a": 1}, Reduction("mode", ("a",)), r"reduction\.op: found 'mode', allowed: value"),
-        ({"a": 1}, Reduction("value", ("b",)), r"no observation 'b'; there are a"),
+        ({"a": 1}, Reduction("mode", ("a",)), r"reduction\.op: found 'mode', allowed: value, sum, min"),
+        ({"a": 1, "c": 2}, Reduction("value", ("b",)), r"no observation 'b'; there are a, c$"),
+        ({"a": 1e308, "b": 1e-308}, Reduction("ratio", ("a", "b")), "^reduction: ratio gives inf$"),
         ({"a": 1}, Reduction("ratio", ("a",)), "ratio takes 2 observations, found 1"),
         ({"a": 1, "b": 2}, Reduction("sum", ("a", "b")), "sum takes 1 observations, found 2"),
         ({"a": []}, Reduction("max", ("a",)), r"observations\.a: empty"),
@@ -106,6 +107,7 @@ def test_impossible_reductions_are_refused(observations: object, reduction: Redu
         "count_equal",
         "count_unequal",
         "fraction_equal",
+        "exp_mean_difference",
     ],
 )
 @pytest.mark.parametrize(("a", "b"), [([1, 2], [1]), ([1], [1, 2])])

@@ -34,6 +34,15 @@ def test_the_bytes_of_a_sample_are_those_of_its_counters() -> None:
         Sample(1, 4, "digest", counters={"dense_bytes": 3, "head_bytes": 2})
 
 
+def test_what_a_side_measures() -> None:
+    counters = {"io_wait_ns": 40, "read_ns": 60}
+    sample = Sample(200, 50, "digest", work=4.0, counters=counters)
+    found = {
+        name: Side("a", name).of(sample) for name in ("time", "speed", "bandwidth", "computing", "reading")
+    }
+    assert found == {"time": 50, "speed": 0.02, "bandwidth": 0.25, "computing": 40, "reading": 15}
+
+
 def test_a_figure_over_the_roof_needs_one() -> None:
     figure = Figure(Side("a", "bandwidth"), "roof")
     samples = {"a": Placed(0, 2, None, Sample(2, 8, "digest"))}

@@ -56,6 +56,8 @@ def test_too_few_values_have_no_interval(n: int) -> None:
 def test_known_ranks() -> None:
     # As printed in tables of 95 % intervals for a median: ranks 1 and 6 of 6, 3 and 10 of 12, ...
     assert [sign_rank(n, 0.95) for n in (6, 12, 20, 50, 100)] == [1, 3, 6, 18, 40]
+    # Whole halves: exactly as much as is allowed, and a first rank that is the middle one.
+    assert [sign_rank(n, 0.5) for n in (1, 2, 3)] == [0, 1, 1] and sign_rank(3, 0.3) == 1
 
 
 @given(st.lists(st.floats(-10, 10), min_size=6, max_size=60), st.randoms(use_true_random=False))

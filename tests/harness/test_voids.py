@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from harness.paired import run_pairs
-from harness.rounds import FAILED_COUNTER, Figure, Round, Side, Timed
+from harness.rounds import FAILED_COUNTER, IDLE_CPU_COUNTER, Figure, Round, Side, Timed
 from harness.voids import mark_voids
 from tests.harness.fake import FakeMachine
 
@@ -45,17 +45,18 @@ def test_no_ticks_is_no_steal(timed: Timed) -> None:
     assert rules(timed, steal_ticks=0, cpu_ticks=0) == []
 
 
-@pytest.mark.parametrize(("share", "void"), [(0.93, False), (0.91, True)])
+@pytest.mark.parametrize(("share", "void"), [(0.93, False), (0.92, False), (0.91, True)])
 def test_probe_against_the_median_of_the_run(timed: Timed, share: float, void: bool) -> None:
     level = [dataclasses.replace(one, probe_bytes_per_ns=40.0) for one in timed.rounds]
     changed = rules(dataclasses.replace(timed, rounds=tuple(level)), probe_bytes_per_ns=40.0 * share)
     assert changed == ([("bandwidth_probe", None)] if void else [])
 
 
-@pytest.mark.parametrize(("share", "void"), [(0.029, False), (0.031, True)])
-def test_run_queue_delay(timed: Timed, share: float, void: bool) -> None:
+@pytest.mark.parametrize(("delay_ns", "void"), [(3_000_000, False), (3_000_001, True)])
+def test_run_queue_delay(timed: Timed, delay_ns: int, void: bool) -> None:
     placed = timed.rounds[1].samples["a"]
-    delayed = dataclasses.replace(placed, run_delay_ns=int(share * placed.sample.ns))
+    sample = dataclasses.replace(placed.sample, ns=100_000_000)
+    delayed = dataclasses.replace(placed, run_delay_ns=delay_ns, sample=sample)
     samples = {**timed.rounds[1].samples, "a": delayed}
     assert rules(timed, samples=samples) == ([("run_queue", "a")] if void else [])
 
@@ -78,11 +79,19 @@ def test_wrong_output(timed: Timed) -> None:
     assert rules(timed, **with_sample(timed.rounds[1], digest="wrong")) == [("output", "a")]
 
 
-@pytest.mark.parametrize(("share", "void"), [(0.009, False), (0.011, True)])
-def test_an_idle_engine_that_works(timed: Timed, share: float, void: bool) -> None:
+@pytest.mark.parametrize(
+    ("counters", "wall_ns", "void"),
+    [
+        ({IDLE_CPU_COUNTER: 1_000_000}, 100_000_000, False),
+        ({IDLE_CPU_COUNTER: 1_000_001}, 100_000_000, True),
+        ({}, 50, False),
+    ],
+)
+def test_an_idle_engine_that_works(timed: Timed, counters: dict[str, int], wall_ns: int, void: bool) -> None:
     placed = timed.rounds[1].samples["a"]
-    counters = {**placed.sample.counters, "idle_cpu_ns": int(share * placed.wall_ns)}
-    found = rules(timed, **with_sample(timed.rounds[1], counters=counters))
+    sample = dataclasses.replace(placed.sample, counters={**placed.sample.counters, **counters})
+    placed = dataclasses.replace(placed, wall_ns=wall_ns, run_delay_ns=0, sample=sample)
+    found = rules(timed, samples={**timed.rounds[1].samples, "a": placed})
     assert found == ([("idle_engine", "a")] if void else [])
 
 
