@@ -4,7 +4,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 from harness.cachestate import CacheStateError, evict
 
@@ -22,6 +22,12 @@ settings.register_profile(
     print_blob=True,
 )
 settings.load_profile("deterministic")
+# For tools.mutation (--hypothesis-profile): a fault is seen as well, and not made smaller for a minute.
+settings.register_profile(
+    "no_shrinking",
+    settings.get_profile("deterministic"),
+    phases=[phase for phase in settings.default.phases if phase not in (Phase.shrink, Phase.explain)],
+)
 
 
 @pytest.fixture

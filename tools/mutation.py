@@ -78,7 +78,7 @@ def copy_tree(work: Path, modules: Sequence[str], tests: Sequence[str]) -> None:
         "source_paths": ["harness"],
         "only_mutate": list(modules),
         "also_copy": ["architectures", "baselines", "claims", "cli", "docs", "engine", "reports", "tools"],
-        "pytest_add_cli_args": ["-p", "no:cacheprovider"],
+        "pytest_add_cli_args": ["-p", "no:cacheprovider", "--hypothesis-profile", "no_shrinking"],
         "pytest_add_cli_args_test_selection": list(tests),
     }
     lines = [f"{key} = {json.dumps(value)}" for key, value in settings.items()]
