@@ -15,6 +15,8 @@ from engine.held import create_folder, unheld
 from harness.errors import HarnessError
 
 CGROUPS: Final = Path("/sys/fs/cgroup")
+GROUP_NAME: Final = re.compile(r"cflow-(\d+)-\d+")
+"""Of a cgroup that the process with that number makes and holds."""
 SWAPS: Final = Path("/proc/swaps")
 _NUMBERS: Final = count()
 
@@ -98,7 +100,7 @@ def memory_limit(limit_bytes: int, root: Path = CGROUPS) -> Iterator[MemoryGroup
     Raises MemoryLimitError where there are no memory cgroups or they cannot be made, which takes root.
     """
     parent, control = _controller(root)
-    for left in unheld(parent, re.compile(r"cflow-\d+-\d+")):
+    for left in unheld(parent, GROUP_NAME):
         with suppress(OSError):  # it has processes
             left.rmdir()
     folder = parent / f"cflow-{os.getpid()}-{next(_NUMBERS)}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import mmap
 import os
@@ -20,13 +21,13 @@ import pytest
 import scipy.stats
 
 from claims.run import SEED
-from tools.load import smoke
+from tools.load import smoke, watch
 from tools.load.bodies import Body, decoding, sessions, small_model
 from tools.load.command import main
 from tools.load.loop import Limits, Turn, repeat
 from tools.load.series import fitted, grown, judge
 from tools.load.store import State, resumed
-from tools.load.watch import Reading, look
+from tools.load.watch import Reading, left_groups, look
 
 MIB = 1 << 20
 
@@ -268,6 +269,27 @@ def test_what_is_looked_at_is_this_process(tmp_path: Path) -> None:
         after = look(1, tmp_path)
     assert (after.descriptors, after.files) == (before.descriptors + 1, before.files + 1)
     assert before.threads == threading.active_count() or before.threads > 1
+
+
+def test_memory_cgroups_of_others_are_not_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "_PARENTS", (tmp_path, tmp_path / "memory"))
+    groups = tmp_path / "memory"
+    for name in (f"cflow-{os.getpid()}-0", "cflow-1-0", "cflow-1-1", "other"):
+        (groups / name).mkdir(parents=True)
+    with held_folder(groups / "cflow-1-0"):
+        assert look(0, tmp_path).groups == 1
+        assert {left.name for left in left_groups()} == {f"cflow-{os.getpid()}-0", "cflow-1-1"}
+
+
+@contextmanager
+def held_folder(folder: Path) -> Iterator[None]:
+    """As its maker holds it while it is at work."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        os.close(descriptor)
 
 
 # ---- runs of the claims in a row ----

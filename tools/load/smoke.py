@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from claims.run import ROOT
 from tools.load.store import State
-from tools.load.watch import groups
+from tools.load.watch import left_groups
 
 COMMAND: Final = (sys.executable, "-m", "pytest", "claims/", "-q", "--profile", "smoke", "--record-only")
 SETTLE_S: Final = 5.0
@@ -56,7 +56,7 @@ def one_run(folder: Path, command: Sequence[str], number: int) -> dict[str, Any]
     shutil.rmtree(out, ignore_errors=True)
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
-    before, groups_before = _beside(folder, out), groups()
+    before, groups_before = _beside(folder, out), left_groups()
     started = time.monotonic()
     environment = {**os.environ, "TMPDIR": str(temporary)}
     with subprocess.Popen(
@@ -81,8 +81,7 @@ def one_run(folder: Path, command: Sequence[str], number: int) -> dict[str, Any]
     left = [f"process {one}" for one in alive]
     left += [f"temporary file {one.relative_to(temporary)}" for one in sorted(temporary.rglob("*"))]
     left += [f"file {one}" for one in sorted(_beside(folder, out) - before) if number > 0]
-    if groups() > groups_before:
-        left.append(f"{groups() - groups_before} memory cgroups")
+    left += [f"memory cgroup {one}" for one in sorted(left_groups() - groups_before)]
     try:
         verdicts = deterministic(json.loads((out / "results.json").read_text(encoding="utf-8")))
     except (OSError, ValueError, KeyError) as error:

@@ -8,15 +8,17 @@ from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 from typing import Final
 
-from harness.memory_limit import CGROUPS
+from engine.held import unheld
+from harness.memory_limit import CGROUPS, GROUP_NAME
 
+_PARENTS: Final = (CGROUPS, CGROUPS / "memory")
 COUNTS: Final = ("descriptors", "threads", "files", "groups")
 
 
 @dataclass(frozen=True)
 class Reading:
     """At one moment. at: hours or sessions since the piece began. files: in the folder of temporary files,
-    folders counted too. groups: memory cgroups of this project, of any process.
+    folders counted too. groups: memory cgroups of this process.
     """
 
     at: float
@@ -45,9 +47,15 @@ def look(at: float, temporary: Path) -> Reading:
     descriptors = len(os.listdir(own / "fd")) - 1  # that of the listing itself
     threads = len(os.listdir(own / "task"))
     files = sum(1 for _ in temporary.rglob("*"))
-    return Reading(at, pages * os.sysconf("SC_PAGE_SIZE"), descriptors, threads, files, groups())
+    return Reading(at, pages * os.sysconf("SC_PAGE_SIZE"), descriptors, threads, files, own_groups())
 
 
-def groups() -> int:
-    """Memory cgroups that this project's runs made and have not removed."""
-    return sum(1 for root in (CGROUPS, CGROUPS / "memory") for _ in root.glob("cflow-*"))
+def own_groups() -> int:
+    """Memory cgroups that this process made and has not removed: others may be at work beside it."""
+    names = (entry.name for parent in _PARENTS if parent.is_dir() for entry in parent.iterdir())
+    return sum(found[1] == str(os.getpid()) for name in names if (found := GROUP_NAME.fullmatch(name)))
+
+
+def left_groups() -> set[Path]:
+    """Memory cgroups whose processes ended without removing them."""
+    return {left for parent in _PARENTS for left in unheld(parent, GROUP_NAME)}
