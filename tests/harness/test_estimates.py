@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
+import time
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,14 +14,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from harness.check import check
 from harness.check_estimates import incomplete, interval_of, two_sided
 from harness.errors import EvidenceError
 from harness.estimates import Estimate, estimate, t_interval, t_quantile
 from harness.evidence import Counted, Derived
 from harness.kinds import INCONCLUSIVE, REFUTED, SUPPORTED, Verdict
 from harness.reductions import Observation, Reduction
-from harness.registry import Cell, Check
+from harness.registry import Cell, Check, parse_registry
+from harness.results import Recorder, RunInfo
 from harness.verdict import CheckResult, judge_check
+from tests.harness.make_sample import MACHINE, SAMPLE_DIR
 
 LOGS = st.floats(-5, 9, allow_nan=False)
 CONFIDENCES = st.sampled_from([0.5, 0.9, 0.95, 0.99, 1 - 0.05 / 7, 0.999])
@@ -279,3 +286,84 @@ def test_a_count_plans_what_was_declared() -> None:
 
 def so_far(outcomes: list[int]) -> Counted:
     return Counted("made up", {"bad": outcomes, "planned": 2}, Reduction("count_so_far", ("bad", "planned")))
+
+
+# ---- in a file, and the second opinion on it ----
+
+REPEATED = """
+[[check]]
+id = "9.ratio"
+claim = "7"
+statement = "made up"
+metric = "ratio"
+unit = "ratio"
+target = [0.990099, 1.01]
+repetitions = 6
+kinds = ["derived"]
+budget_s = { quick = 1 }
+cells = [{ label = "whole" }, { label = "grows", repetitions = 8 }, { label = "single", repetitions = 2 }]
+
+[[check]]
+id = "9.recorded"
+claim = "7"
+statement = "made up"
+metric = "ratio"
+unit = "ratio"
+kinds = ["derived"]
+beyond = true
+budget_s = { quick = 1 }
+"""
+REGISTRY = parse_registry((SAMPLE_DIR / "claims.toml").read_text(encoding="utf-8") + REPEATED)
+
+
+def repeated(folder: Path, edit: Callable[[dict[str, Any]], None] = lambda _: None) -> dict[str, Any]:
+    """What the second opinion says of a file, with an edit of the evidence of 9.ratio's first cell."""
+    recorder = Recorder.open(folder, REGISTRY, RunInfo("quick", {}, None, None, "pytest"), {}, MACHINE)
+    cells = {"whole": ratio(*NEAR), "grows": ratio(*NEAR), "single": ratio([4.0], [4.1])}
+    for check_id, found in (("9.ratio", cells), ("9.recorded", ratio(*NEAR))):
+        recorder.add(check_id, found, started_ns=time.monotonic_ns(), command="pytest")
+    path = folder / "results.json"
+    data = json.loads(path.read_text(encoding="utf-8"))
+    edit(data["checks"][0]["cells"][0])
+    path.write_text(json.dumps(data), encoding="utf-8")
+    return check(folder)
+
+
+def said(found: dict[str, Any], check_id: str = "9.ratio") -> list[str]:
+    return [one["problem"] for one in found["problems"] if one["check"] == check_id]
+
+
+def test_the_second_opinion_agrees_on_repetitions(tmp_path: Path) -> None:
+    assert repeated(tmp_path)["problems"] == []
+    whole, grows, single = json.loads((tmp_path / "results.json").read_text())["checks"][0]["cells"]
+    observations = of_pairs(list(zip(*NEAR, strict=True)))
+    wanted = second(observations, Reduction("exp_mean_difference", ("a", "b")), 0.05 / 3)
+    assert (whole["value"], whole["low"], whole["high"]) == pytest.approx(wanted, rel=1e-12)
+    assert whole["verdict"] == SUPPORTED
+    assert (grows["low"], grows["high"], grows["verdict"]) == (None, None, INCONCLUSIVE)
+    assert (single["value"], single["low"], single["verdict"]) == (
+        pytest.approx(math.exp(-0.1)),
+        None,
+        INCONCLUSIVE,
+    )
+
+
+@pytest.mark.parametrize(
+    ("edit", "fault"),
+    [
+        (lambda cell: cell.update(low=0.99), "cell 'whole': low is 0.99, the raw material gives 0.99"),
+        (lambda cell: cell.update(verdict="REFUTED"), "verdict is REFUTED, the raw material gives SUPPORTED"),
+        (
+            lambda cell: cell["evidence"]["observations"]["a"].pop(),
+            "cell 'whole': exp_mean_difference fails: ValueError(",
+        ),
+        (
+            lambda cell: cell["evidence"]["observations"].pop("runs"),
+            "cell 'whole': exp_mean_difference fails: KeyError('runs')",
+        ),
+    ],
+)
+def test_edited_repetitions_are_noticed(
+    tmp_path: Path, edit: Callable[[dict[str, Any]], None], fault: str
+) -> None:
+    assert any(fault in problem for problem in said(repeated(tmp_path, edit)))
