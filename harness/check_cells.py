@@ -146,7 +146,7 @@ class _Cell:
         if evidence["rounds_wanted"] != wanted:
             self.report(f"rounds_wanted is {evidence['rounds_wanted']}, declared {wanted}")
         found = timed_finding(evidence, summary, guard, self.cell_count, self.report, positive)
-        reasons = (summary or {}).get("reasons", [])
+        reasons = (summary or {}).get("reasons")
         if bool(reasons) is not bool(found.doubts):
             self.report(f"summary.reasons is {reasons}, the raw material gives {list(found.doubts)}")
         return (found.value, found.low, found.high), found.doubts

@@ -50,8 +50,6 @@ def _reduce_two(op: str, a: list[Any], b: list[Any]) -> float:
         return math.fsum(a) / math.fsum(b)
     if op == "difference":
         return math.fsum(a) - math.fsum(b)
-    if len(a) != len(b):
-        raise ValueError(f"{len(a)} against {len(b)} items")
     pairs = list(zip(a, b, strict=True))
     if op == "max_abs_difference":
         return float(max(abs(x - y) for x, y in pairs))

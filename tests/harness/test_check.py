@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import itertools
+import math
 import subprocess
 import sys
 from collections.abc import Callable
@@ -18,7 +19,7 @@ from harness.check import check
 from harness.errors import ResultsError
 from harness.kinds import VERDICTS
 from harness.results import load
-from harness.verdict import combine
+from harness.verdict import combine, place
 from tests.harness.make_sample import SAMPLE_DIR
 
 Data = dict[str, Any]
@@ -167,8 +168,8 @@ def test_flipped_verdict_of_a_claim_alone(checked: Checked) -> None:
 @pytest.mark.parametrize("key", ["value", "low", "high"])
 def test_figure_that_the_rounds_do_not_give(checked: Checked, key: str) -> None:
     def shift(data: Data) -> None:
-        for place in (record(data, "6.hint"), record(data, "6.hint")["cells"][0]):
-            place[key] *= 0.9
+        for holder in (record(data, "6.hint"), record(data, "6.hint")["cells"][0]):
+            holder[key] *= 0.9
 
     assert f"6.hint: {key} is" in problems(checked(shift))
 
@@ -617,3 +618,56 @@ def test_what_was_cut_short_may_be_set_aside_and_nothing_else(checked: Checked) 
     finished = checked(lambda data: set_aside(data, False))
     assert problems(finished) == "6.hint: set aside as interrupted, but it was not"
     assert "6.hint: set aside as interrupted, but nothing was measured after it" in problems(checked(after))
+
+
+def test_claims_that_are_not_declared_are_named(checked: Checked) -> None:
+    found = checked(lambda data: data["claims"].pop(0))
+    names = [*"2345678", "end_to_end", "quality", "parity"]
+    assert f"None: claims are {names}, not those of claims.toml" in problems(found)
+
+
+def test_the_figure_of_a_record_is_that_of_its_cells(checked: Checked) -> None:
+    found = checked(lambda data: record(data, "7.law").update(value=9.5))
+    assert "7.law: value is 9.5, the raw material gives 2.0" in problems(found)
+
+
+def test_what_has_no_record(checked: Checked) -> None:
+    shape = """
+[[check]]
+id = "9.{name}"
+claim = "8"
+statement = "made up"
+metric = "made up"
+unit = "ratio"
+target = [0, 1]
+kinds = ["derived"]
+built = {built}
+budget_s = {{ {profile} = 1 }}
+"""
+    texts = [
+        shape.format(name="later", built="false", profile="quick"),
+        shape.format(name="other", built="true", profile="full"),
+        shape.format(name="missing", built="true", profile="quick"),
+    ]
+
+    def declare(data: Data) -> None:
+        data["registry"]["text"] += "".join(texts)
+
+    found = checked(declare)
+    given = {name: verdict for name, verdict in verdicts(found).items() if name.startswith("9.")}
+    nowhere = "NOT MEASURABLE HERE"
+    assert given == {"9.later": nowhere, "9.other": nowhere, "9.missing": "INCONCLUSIVE"}
+    absent = [line for line in problems(found).splitlines() if "no record" in line]
+    assert [line.split(":")[0] for line in absent] == ["9.missing"]
+
+
+ENDS = (-math.inf, 0.5, 1.0, 1.5, 2.0, math.inf)
+
+
+@pytest.mark.parametrize("target", [(low, high) for low in ENDS for high in ENDS if low <= high])
+def test_intervals_are_placed_as_the_judge_places_them(target: tuple[float, float]) -> None:
+    for low, high in itertools.combinations_with_replacement((0.4, *ENDS[1:-1], 2.1), 2):
+        assert check_cells._placed((low, low, high), target) == place(low, high, target)
+        assert check_cells._placed((low, None, None), target) == place(low, low, target)
+    assert check_cells._placed((None, None, None), target) == "INCONCLUSIVE"
+    assert check_cells._placed((1.0, 1.0, 1.0), None) == "INCONCLUSIVE"

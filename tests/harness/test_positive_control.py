@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from harness.check import check as second_opinion
 from harness.check_rounds import timed_finding
 from harness.errors import RegistryError
 from harness.kinds import INCONCLUSIVE, SUPPORTED, Verdict
 from harness.paired import run_pairs
 from harness.registry import Check, parse_registry
+from harness.results import Recorder, RunInfo
 from harness.rounds import Figure, Paths, Side, Timed
 from harness.verdict import judge_check
 from tests.harness.fake import FakeMachine
-from tests.harness.make_sample import SAMPLE_DIR
+from tests.harness.make_sample import MACHINE, SAMPLE_DIR
 
 TEXT = (SAMPLE_DIR / "claims.toml").read_text(encoding="utf-8")
 DECLARED = TEXT.replace("margin = 0.03", 'margin = 0.03\npositive_control = "early"', 1)
@@ -74,6 +77,22 @@ def test_no_control_decides_nothing(check: Check, timed: Timed) -> None:
     verdict, reason, doubts = both(check, timed)
     assert (verdict, doubts) == (INCONCLUSIVE, ("no positive control",))
     assert "no positive control: early" in reason
+
+
+@pytest.mark.parametrize(
+    ("gain", "guard", "verdict"),
+    [(1.2, 0.02, SUPPORTED), (1.0, 0.02, INCONCLUSIVE), (1.2, 1e-6, INCONCLUSIVE)],
+)
+def test_the_second_opinion_knows_control_and_guard(
+    tmp_path: Path, gain: float, guard: float, verdict: Verdict
+) -> None:
+    registry = parse_registry(DECLARED.replace("guard = 0.02", f"guard = {guard}", 1))
+    run = RunInfo("quick", {"only": ["6.hint"]}, None, None, "pytest")
+    recorder = Recorder.open(tmp_path, registry, run, {}, MACHINE, clock_ns=lambda: 10**15)
+    assert recorder.add("6.hint", measured(gain), started_ns=0, command="pytest")[0] == verdict
+    found = second_opinion(tmp_path)
+    assert found["problems"] == []
+    assert next(claim["verdict"] for claim in found["claims"] if claim["id"] == "6") == verdict
 
 
 def test_it_is_declared_beside_a_margin(check: Check) -> None:

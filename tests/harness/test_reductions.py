@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -112,8 +113,35 @@ def test_impossible_reductions_are_refused(observations: object, reduction: Redu
 )
 @pytest.mark.parametrize(("a", "b"), [([1, 2], [1]), ([1], [1, 2])])
 def test_what_goes_item_by_item_wants_equal_lengths(op: str, a: list[float], b: list[float]) -> None:
+    observations, reduction = {"a": a, "b": b}, Reduction(op, ("a", "b"))
     with pytest.raises(EvidenceError, match=f"reduction: {op} of a, b: "):
-        reduce({"a": a, "b": b}, Reduction(op, ("a", "b")))
+        reduce(observations, reduction)
+    if op not in ESTIMATES:
+        assert second_says(observations, reduction).startswith(
+            f"reduction {op} of ['a', 'b'] fails: ValueError"
+        )
+
+
+def second_says(observations: dict[str, Any], reduction: Reduction) -> str:
+    """The one problem that the second opinion has with a value."""
+    problems: list[str] = []
+    evidence = {"observations": observations, "reduction": reduction.to_json()}
+    assert second.reduced(evidence, problems.append) is None
+    (problem,) = problems
+    return problem
+
+
+@pytest.mark.parametrize(
+    ("reduction", "said"),
+    [
+        (Reduction("ratio", ("a",)), "fails: ValueError('ratio does not take one observation')"),
+        (Reduction("sum", ("a", "b")), "fails: ValueError('sum does not take two observations')"),
+        (Reduction("ratio", ("a", "b")), "gives inf"),
+    ],
+)
+def test_the_second_opinion_names_what_it_cannot_reduce(reduction: Reduction, said: str) -> None:
+    problem = second_says({"a": [1e308], "b": [1e-308]}, reduction)
+    assert problem == f"reduction {reduction.op} of {list(reduction.of)} {said}"
 
 
 def test_each_kind_says_so_and_holds_its_material() -> None:
