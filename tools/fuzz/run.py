@@ -15,6 +15,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -24,13 +25,15 @@ from tools.fuzz.targets import DICTIONARY, MAX_INPUT_BYTES, Target
 PIECE_S = 300
 MINIMISE_S = 60
 POLL_S = 0.1
-LIMITS = ("-timeout=20", "-rss_limit_mb=2048")
-"""Of one input: seconds and memory."""
+MOST_S = 20
+"""Of one input. libFuzzer looks at the clock; what it ends counts if it takes as much processor time."""
+MEMORY = "-rss_limit_mb=2048"
 MOST_CRASHES = 20
 """After so many of its own a run ends: one fault is found again and again."""
 
 _PROGRESS = re.compile(r"^#(\d+)\s.*cov: (\d+) ft: (\d+) corp: (\d+)/", re.MULTILINE)
 _EXECUTED = re.compile(r"^stat::number_of_executed_units: (\d+)", re.MULTILINE)
+_WRITTEN = re.compile(r"Test unit written to (.+)$", re.MULTILINE)
 _CAUSE = re.compile(r"^.*(?:broken: |ERROR: |runtime error: ).*$", re.MULTILINE)
 
 
@@ -58,6 +61,8 @@ class Summary:
     corpus_inputs: int = 0
     pieces: int = 0
     crashes: list[Crash] = field(default_factory=list)
+    waited: int = 0
+    """Inputs that took too long by the clock, and not by the processor: no findings."""
     lines: dict[str, dict[str, float]] = field(default_factory=dict)
     """By source file: lines, covered, percent. Empty until asked for."""
 
@@ -134,12 +139,19 @@ class Runner:
         found = []
         for crash in summary.crashes:
             path = Path(crash.reduced)
-            if crash.reduced and path.is_file() and not is_stopped():
-                arguments = [*LIMITS, "-exact_artifact_path=/dev/null", str(path)]
-                process = self._start(arguments, self.work / "again.log")
-                if not _wait([process], is_stopped) and process.returncode != 0:
-                    found.append(crash)
+            if crash.reduced and path.is_file() and self._ends(path, is_stopped):
+                found.append(crash)
         return found
+
+    def _ends(self, path: Path, is_stopped: Callable[[], bool]) -> bool:
+        """Whether an input ends the program, or takes too much of the processor; not if it was stopped."""
+        if is_stopped():
+            return False
+        arguments = ["-timeout=0", MEMORY, "-exact_artifact_path=/dev/null", str(path)]
+        process = self._start(arguments, self.work / "again.log")
+        with suppress(ProcessLookupError):  # it may have ended
+            resource.prlimit(process.pid, resource.RLIMIT_CPU, (MOST_S, MOST_S + 1))
+        return not _wait([process], is_stopped) and process.returncode != 0
 
     def _piece(self, summary: Summary, seconds: int, jobs: int, is_stopped: Callable[[], bool]) -> None:
         before, started = set(self.crashes.iterdir()), time.monotonic()
@@ -150,7 +162,8 @@ class Runner:
             f"-max_total_time={seconds}",
             f"-max_len={MAX_INPUT_BYTES}",
             "-len_control=0",
-            *LIMITS,
+            f"-timeout={MOST_S}",
+            MEMORY,
             "-report_slow_units=10000",  # would lie among the crashes: a busy machine is no finding
             "-print_final_stats=1",
             f"-dict={DICTIONARY}",
@@ -169,8 +182,14 @@ class Runner:
         executions = sum([_add_counts(summary, text) for text in texts])
         summary.executions_per_s = round(summary.executions / max(summary.wall_s, 0.1), 1)
         summary.corpus_inputs = len(list(self.corpus.iterdir()))
-        found = sorted(set(self.crashes.iterdir()) - before)
-        for path in found:
+        written = {self.work / name for text in texts for name in _WRITTEN.findall(text)}
+        found = sorted(set(self.crashes.iterdir()) - before | {path for path in written if path.is_file()})
+        slow = [path for path in found if path.name.startswith("timeout-")]
+        waited = [path for path in slow if not self._ends(path, lambda: False)]
+        for path in waited:
+            path.unlink()
+        summary.waited += len(waited)
+        for path in [path for path in found if path not in waited]:
             text = next((text for text in texts if path.name in text), "")
             reduced = self._reduce(path, is_stopped) if self.reduces else path
             summary.crashes.append(Crash(str(path), str(reduced), _cause(text)))
@@ -224,7 +243,8 @@ def _wait(
         if is_stopped() and not stopped:
             stopped = True
             for process in running:
-                os.killpg(process.pid, number)
+                if process.poll() is None:
+                    os.killpg(process.pid, number)  # its number is taken until it has been waited for
         time.sleep(POLL_S)
     return stopped
 
