@@ -178,7 +178,14 @@ def test_terms_that_were_edited(edited: Callable[[Callable[[Data], None]], Path]
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        (lambda data: borrower(data)["rounds_of"].update(cell="other"), "are not in this file"),
+        (
+            lambda data: borrower(data)["rounds_of"].update(cell="other"),
+            "cell '': the rounds of 9.over_serial, cell 'other' are not in this file",
+        ),
+        (
+            lambda data: borrower(data)["rounds_of"].update(check="9.gone"),
+            "cell '': the rounds of 9.gone, cell '' are not in this file",
+        ),
         (lambda data: borrower(data)["rounds_of"].update(check="9.over_pipeline"), "are not in this file"),
         (lambda data: record(data, "9.over_serial").update(seq=9), "were recorded after it"),
         (lambda data: borrower(data)["inputs"].update(steps=12), "were measured with other inputs"),

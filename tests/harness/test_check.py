@@ -16,6 +16,7 @@ import pytest
 import harness.check as module
 from harness import check_cells, registry
 from harness.check import check
+from harness.check_records import misplaced
 from harness.errors import ResultsError
 from harness.kinds import VERDICTS
 from harness.results import load
@@ -671,3 +672,44 @@ def test_intervals_are_placed_as_the_judge_places_them(target: tuple[float, floa
         assert check_cells._placed((low, None, None), target) == place(low, low, target)
     assert check_cells._placed((None, None, None), target) == "INCONCLUSIVE"
     assert check_cells._placed((1.0, 1.0, 1.0), None) == "INCONCLUSIVE"
+
+
+def test_a_record_set_aside_is_older_than_the_one_that_counts(checked: Checked) -> None:
+    def at_once(data: Data) -> None:
+        before = set_aside(data, interrupted=True)
+        before["seq"] = record(data, "6.hint")["seq"]
+
+    assert "6.hint: set aside as interrupted, but nothing was measured after it" in problems(checked(at_once))
+
+
+def spanning(**cells: list[tuple[int, int]]) -> Data:
+    """A record from 0 to 30 whose cells have rounds at these times."""
+    rows = [
+        {
+            "label": label,
+            "evidence": {
+                "rounds": [
+                    {"seq": seq, "start_ns": start, "end_ns": end} for seq, (start, end) in enumerate(spans)
+                ]
+            },
+        }
+        for label, spans in cells.items()
+    ]
+    return {"started_ns": 0, "finished_ns": 30, "cells": rows}
+
+
+def test_rounds_may_touch_each_other_and_the_ends_of_their_record() -> None:
+    assert misplaced(spanning(a=[(0, 10), (20, 30)], b=[(10, 20)])) == {}
+
+
+def test_rounds_that_overlap_name_each_other() -> None:
+    found = misplaced(spanning(a=[(0, 11)], b=[(10, 31)], c=[(12, 13)]))
+    assert found == {
+        "a": ["rounds overlap those of cell 'b'"],
+        "b": [
+            "round 0 lies outside its record",
+            "rounds overlap those of cell 'a'",
+            "rounds overlap those of cell 'c'",
+        ],
+        "c": ["rounds overlap those of cell 'b'"],
+    }
