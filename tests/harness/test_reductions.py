@@ -48,24 +48,23 @@ def test_values(op: str, a: object, b: object, value: float) -> None:
     assert problems == []
 
 
+ITEM_BY_ITEM = (
+    "max_abs_difference",
+    "max_ratio",
+    "max_relative_error",
+    "fraction_greater",
+    "relative_norm",
+    "count_equal",
+    "count_unequal",
+    "fraction_equal",
+)
 NUMBERS = st.lists(st.floats(0.01, 1e6) | st.integers(1, 10**9), min_size=1, max_size=20)
 
 
 @given(st.sampled_from([op for op in REDUCTIONS if op not in ESTIMATES]), NUMBERS, st.data())
 def test_two_implementations_agree(op: str, a: list[float], data: st.DataObject) -> None:
     b = data.draw(st.lists(st.floats(0.01, 1e6) | st.sampled_from(a), min_size=len(a), max_size=len(a)))
-    two = op in {
-        "ratio",
-        "difference",
-        "max_abs_difference",
-        "max_ratio",
-        "max_relative_error",
-        "fraction_greater",
-        "relative_norm",
-        "count_equal",
-        "count_unequal",
-        "fraction_equal",
-    }
+    two = op in {"ratio", "difference", *ITEM_BY_ITEM}
     reduction = Reduction(op, ("a", "b") if two else ("a",))
     observations = {"a": a, "b": b}
     value = reduce(observations, reduction)
@@ -97,20 +96,7 @@ def test_impossible_reductions_are_refused(observations: object, reduction: Redu
         reduce(observations, reduction)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    "op",
-    [
-        "max_abs_difference",
-        "max_ratio",
-        "max_relative_error",
-        "fraction_greater",
-        "relative_norm",
-        "count_equal",
-        "count_unequal",
-        "fraction_equal",
-        "exp_mean_difference",
-    ],
-)
+@pytest.mark.parametrize("op", [*ITEM_BY_ITEM, "exp_mean_difference"])
 @pytest.mark.parametrize(("a", "b"), [([1, 2], [1]), ([1], [1, 2])])
 def test_what_goes_item_by_item_wants_equal_lengths(op: str, a: list[float], b: list[float]) -> None:
     observations, reduction = {"a": a, "b": b}, Reduction(op, ("a", "b"))
