@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 import threading
 import time
 from pathlib import Path
@@ -23,7 +24,9 @@ def test_both_fuzzers_find_a_reader_that_does_not_look(
         find_clang()
     except BuildError as error:
         pytest.skip(str(error))
+    before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
     code = main(["all", "--blind", "--seconds", "120", "--work", str(tmp_path)])
+    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
     output = capsys.readouterr().out
     assert code == 0, output
     for target in TARGETS:

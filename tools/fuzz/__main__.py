@@ -13,6 +13,8 @@ import shutil
 import signal
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from tools.build_engine import ROOT, BuildError
@@ -98,12 +100,18 @@ def _finds_the_fault(
     return bool(found)
 
 
-def _stop_on_signals() -> threading.Event:
+@contextmanager
+def _stop_on_signals() -> Iterator[threading.Event]:
     """Set by Ctrl-C and SIGTERM: the piece at work ends, and its counts are kept."""
     stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
-    return stop
+    before = {
+        number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def main(arguments: list[str]) -> int:
@@ -120,15 +128,15 @@ def main(arguments: list[str]) -> int:
         work = options.work / "blind" if options.blind else options.work
         build_dir = work / f"build-{Path(compiler).name}"
         build_targets(build_dir, compiler, mutant=BLIND if options.blind else "")
-        stop = _stop_on_signals()
-        for target in TARGETS.values() if options.target == "all" else [TARGETS[options.target]]:
-            runner = Runner(target, build_dir / target.program, work / target.name, not options.blind)
-            if options.blind:  # what an earlier run found would be no news
-                shutil.rmtree(runner.work, ignore_errors=True)
-            runner.prepare()
-            outcomes.append(judge(runner, compiler, options, stop))
-            if stop.is_set():
-                break
+        with _stop_on_signals() as stop:
+            for target in TARGETS.values() if options.target == "all" else [TARGETS[options.target]]:
+                runner = Runner(target, build_dir / target.program, work / target.name, not options.blind)
+                if options.blind:  # what an earlier run found would be no news
+                    shutil.rmtree(runner.work, ignore_errors=True)
+                runner.prepare()
+                outcomes.append(judge(runner, compiler, options, stop))
+                if stop.is_set():
+                    break
     except (BuildError, ValueError, OSError) as error:
         print(f"fuzz: {error}", file=sys.stderr)
         return 2
