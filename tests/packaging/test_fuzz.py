@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
+import time
 from contextlib import suppress
 from pathlib import Path
-from threading import Event
+from threading import Event, Timer
 
 import pytest
 
@@ -19,7 +21,7 @@ from tools.fuzz import run as run_module
 from tools.fuzz.merge import MOST_CORPUS_BYTES, merge_corpus
 from tools.fuzz.run import MOST_CRASHES, Crash, Runner, Summary, read_summary, write_summary
 from tools.fuzz.seeds import SEEDS, TAIL_BYTES, write_seeds
-from tools.fuzz.targets import TARGETS, Target
+from tools.fuzz.targets import TARGETS, Target, find_clang
 
 KEPT = sorted((ROOT / "fuzz/corpus").rglob("*.*"))
 
@@ -138,8 +140,7 @@ def test_what_was_found_earlier_is_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(tool, "find_clang", lambda: "clang")
-    monkeypatch.setattr(tool, "build_targets", lambda folder, compiler: tmp_path)
-    monkeypatch.setattr(tool, "_stop_on_signals", Event)
+    monkeypatch.setattr(tool, "build_targets", lambda folder, compiler, mutant: tmp_path)
     one = tmp_path / "crash-one"
     one.write_text("bad")
     program = tmp_path / "fuzz_cflow"
@@ -210,18 +211,13 @@ def test_exit_codes_and_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(tool, "find_clang", lambda: "clang")
-    monkeypatch.setattr(tool, "build_targets", lambda folder, compiler: tmp_path)
+    monkeypatch.setattr(tool, "build_targets", lambda folder, compiler, mutant: tmp_path)
     for name, script in (("fuzz_cflow", HEALTHY), ("fuzz_vflow", CRASHING)):
         (tmp_path / name).write_text(script)
         (tmp_path / name).chmod(0o700)
-    before = {one: signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        assert tool.main(["all", "--seconds", "1", "--work", str(tmp_path / "w")]) == 1
-        assert capsys.readouterr().out.splitlines()[-1] == "1 passed, 1 failed"
-        assert tool.main(["cflow", "--seconds", "1", "--work", str(tmp_path / "w")]) == 0
-    finally:
-        for one, handler in before.items():
-            signal.signal(one, handler)
+    assert tool.main(["all", "--seconds", "1", "--work", str(tmp_path / "w")]) == 1
+    assert capsys.readouterr().out.splitlines()[-1] == "1 passed, 1 failed"
+    assert tool.main(["cflow", "--seconds", "1", "--work", str(tmp_path / "w")]) == 0
 
 
 def test_a_stop_ends_the_processes_and_keeps_the_counts(tmp_path: Path) -> None:
@@ -240,13 +236,11 @@ while :; do sleep 0.05; done
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_signals_stop_a_run(number: signal.Signals) -> None:
     before = {one: signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        stop = tool._stop_on_signals()
+    with tool._stop_on_signals() as stop:
         signal.raise_signal(number)
         assert stop.is_set()
-    finally:
-        for one, handler in before.items():
-            signal.signal(one, handler)
+    # The process of a caller, or of these tests, hears Ctrl-C again.
+    assert {one: signal.getsignal(one) for one in before} == before
 
 
 def test_work_is_cut_into_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -257,3 +251,65 @@ def test_work_is_cut_into_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert "-max_total_time=1 " in arguments
     # Else what takes long under load would be taken for a crash.
     assert "-report_slow_units=10000 " in arguments
+
+
+SLOW_TO_REDUCE = CRASHING.replace(
+    "    for one; do case $one in -exact", "    sleep 60\n    for one; do case $one in -exact"
+)
+
+
+def test_a_finding_keeps_its_input_when_reducing_is_stopped(tmp_path: Path) -> None:
+    own, summary, stop = runner(tmp_path, SLOW_TO_REDUCE), Summary("cflow"), Event()
+    Timer(1.0, stop.set).start()
+    started_s = time.monotonic()
+    own.run(summary, 60, 1, lambda _: None, stop.is_set)
+    assert time.monotonic() - started_s < 50, "reducing went on"
+    (crash,) = summary.crashes
+    assert Path(crash.input).read_text() == "xyz\n"
+    assert crash.reduced == crash.input
+    assert "AddressSanitizer: SEGV" in crash.cause
+    assert own.still_found(summary) == [crash]
+    assert own.still_found(summary, lambda: True) == []
+
+
+WAITS = """#!/bin/sh
+case "$*" in *max_total_time*)
+  echo x > crashes/timeout-1
+  echo 'stat::number_of_executed_units: 9'
+  echo 'ERROR: libFuzzer: timeout after 20 seconds'
+  echo 'artifact_prefix=crashes/; Test unit written to crashes/timeout-1'
+  exit 70;; esac
+"""
+
+
+@pytest.mark.parametrize(("then", "is_slow"), [("exit 0", False), ("while :; do :; done", True)])
+def test_what_only_waited_for_a_core_is_no_finding(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, then: str, is_slow: bool
+) -> None:
+    monkeypatch.setattr(run_module, "MOST_S", 1)
+    own, summary = runner(tmp_path, WAITS + then), Summary("cflow")
+    # Twice: the second time the file may be there already.
+    for _ in range(2):
+        pieces = summary.pieces
+        own.run(summary, 60, 1, lambda _: None, lambda then=pieces: summary.pieces > then)
+    assert [crash.cause for crash in summary.crashes] == 2 * is_slow * [
+        "ERROR: libFuzzer: timeout after 20 seconds"
+    ]
+    assert summary.waited == (0 if is_slow else 2)
+    assert (own.crashes / "timeout-1").exists() is is_slow
+    assert len(own.still_found(summary)) == len(summary.crashes)
+
+
+def test_both_fuzzers_find_a_reader_that_does_not_look(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        find_clang()
+    except BuildError as error:
+        pytest.skip(str(error))
+    code = tool.main(["all", "--blind", "--seconds", "120", "--work", str(tmp_path)])
+    output = capsys.readouterr().out
+    assert code == 0, output
+    for target in TARGETS:
+        said = rf"^{target}: the fault of unchecked_regions was found by [\d,]+ executions .*(broken|ERROR): "
+        assert re.search(said, output, re.MULTILINE), output

@@ -126,8 +126,8 @@ def main(arguments: list[str]) -> int:
         compiler = options.compiler or find_clang()
         judge = _finds_the_fault if options.blind else _fuzz
         work = options.work / "blind" if options.blind else options.work
-        build_dir = work / f"build-{Path(compiler).name}"
-        build_targets(build_dir, compiler, mutant=BLIND if options.blind else "")
+        mutant = BLIND if options.blind else ""
+        build_dir = build_targets(work / f"build-{Path(compiler).name}", compiler, mutant=mutant)
         with _stop_on_signals() as stop:
             for target in TARGETS.values() if options.target == "all" else [TARGETS[options.target]]:
                 runner = Runner(target, build_dir / target.program, work / target.name, not options.blind)
