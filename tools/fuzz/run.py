@@ -147,7 +147,8 @@ class Runner:
         """Whether an input ends the program, or takes too much of the processor; not if it was stopped."""
         if is_stopped():
             return False
-        arguments = ["-timeout=0", MEMORY, "-exact_artifact_path=/dev/null", str(path)]
+        # A deadlock takes no processor time at all: in the end the clock decides, and patiently.
+        arguments = [f"-timeout={10 * MOST_S}", MEMORY, "-exact_artifact_path=/dev/null", str(path)]
         process = self._start(arguments, self.work / "again.log")
         with suppress(ProcessLookupError):  # it may have ended
             resource.prlimit(process.pid, resource.RLIMIT_CPU, (MOST_S, MOST_S + 1))
