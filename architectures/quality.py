@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from itertools import groupby, product
 from pathlib import Path
@@ -29,6 +29,7 @@ from architectures.quality_file import (
     collect,
     is_complete,
     lost_before,
+    only_writer,
     settings_of,
     with_samples,
     write_summary,
@@ -78,20 +79,28 @@ def measure(
     a run that failed.
     """
     runs, diverged, elsewhere = series(), lost_before(out), _known(known, data, settings)
+
+    def record(finish: Callable[[dict[str, Any]], dict[str, Any]] = dict) -> dict[str, Any]:
+        with only_writer(out):
+            known_lost = {
+                **lost_before(out),
+                **diverged,
+            }  # others may have recorded more
+            found = finish(collect(out, data, settings, runs, known_lost, elsewhere))
+            write_summary(out / SUMMARY_NAME, found)
+        return found
+
     missing = [
         run for run in runs if run not in elsewhere.rows and run not in diverged and not is_complete(out, run)
     ]
     if len(missing) < len(runs):
-        write_summary(out / SUMMARY_NAME, collect(out, data, settings, runs, diverged, elsewhere))
+        record()
     with closing(make_runs(Series(out, data.folder, settings), missing, jobs, _report, work)) as made:
         for ended in made:
-            diverged |= lost_before(out)  # that others who work on the folder have recorded
             if ended.error is not None:
                 diverged[ended.run] = str(ended.error)
-            write_summary(out / SUMMARY_NAME, collect(out, data, settings, runs, diverged, elsewhere))
-    found = with_samples(out, data, collect(out, data, settings, runs, diverged, elsewhere), elsewhere)
-    write_summary(out / SUMMARY_NAME, found)
-    return found
+            record()
+    return record(lambda found: with_samples(out, data, found, elsewhere))
 
 
 def train_series(

@@ -15,9 +15,11 @@ sampling, samples            how texts are drawn (see `samples.py`); one per arc
 
 from __future__ import annotations
 
+import fcntl
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -40,6 +42,7 @@ SUMMARY_NAME = "quality.json"
 FORMAT = "cflow-quality"
 VERSION = 3
 
+_LOCK_NAME = ".lock"
 _CURVE_POINTS = 40
 
 
@@ -184,6 +187,16 @@ def lost_before(out: Path) -> dict[Run, str]:
     _, diverged = settings_of(out)
     begun = (run for run in diverged if (run_folder(out, run) / RUN_NAME).is_file())
     return {run: diverged[run] for run in begun if not is_complete(out, run)}
+
+
+@contextmanager
+def only_writer(out: Path) -> Iterator[None]:
+    """Whoever else works on the series in `out` waits: nothing is recorded between reading its quality.json
+    and writing it anew."""
+    out.mkdir(parents=True, exist_ok=True)
+    with (out / _LOCK_NAME).open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def write_summary(path: Path, found: Mapping[str, Any]) -> None:

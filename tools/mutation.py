@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import collections
+import fcntl
 import json
 import os
 import shutil
@@ -23,6 +24,7 @@ from typing import Any
 ROOT = Path(__file__).parent.parent
 TABLE = Path(__file__).with_suffix(".toml")
 OUTCOME = "mutation.json"
+LOCK = ".lock"
 FAILED, USAGE_ERROR = 1, 2
 SURVIVED, NO_TEST = (0,), (5, 33)
 """Exit codes of a mutant's tests as mutmut keeps them; with any other one a test noticed, or never ended."""
@@ -80,6 +82,9 @@ def copy_tree(work: Path, modules: Sequence[str], tests: Sequence[str]) -> None:
         "also_copy": ["architectures", "baselines", "claims", "cli", "docs", "engine", "reports", "tools"],
         "pytest_add_cli_args": ["-p", "no:cacheprovider", "--hypothesis-profile", "no_shrinking"],
         "pytest_add_cli_args_test_selection": list(tests),
+        # A mutant is given up after twice this times the processor time of its tests (mutmut's own: 15): one
+        # that never ends costs as much as dozens of others.
+        "timeout_multiplier": 2,
     }
     lines = [f"{key} = {json.dumps(value)}" for key, value in settings.items()]
     own = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
@@ -150,12 +155,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     work: Path = options.work
     work.mkdir(parents=True, exist_ok=True)
     if not options.report:
-        copy_tree(work, modules, tests)
-        names = names_to_run(exit_codes(work, wanted), options.modules, again=options.again)
-        arguments = ["--max-children", str(options.jobs), *(names or [])]
-        if names is not None and mutmut(work, "run", *arguments).returncode:
-            sys.stderr.write("mutmut failed or was stopped; the same command goes on\n")
-            return USAGE_ERROR
+        with (work / LOCK).open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                parser.error(f"{work}: another run works there, each would overwrite what the other finds")
+            copy_tree(work, modules, tests)
+            names = names_to_run(exit_codes(work, wanted), options.modules, again=options.again)
+            arguments = ["--max-children", str(options.jobs), *(names or [])]
+            if names is not None and mutmut(work, "run", *arguments).returncode:
+                sys.stderr.write("mutmut failed or was stopped; the same command goes on\n")
+                return USAGE_ERROR
     codes = exit_codes(work, wanted)
     alive = [mutant for mutant, code in codes.items() if code in (*SURVIVED, *NO_TEST)]
     survivors = {

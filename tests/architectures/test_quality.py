@@ -10,7 +10,11 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +147,39 @@ def test_a_run_that_another_process_trains_is_awaited(
     assert order[:3] == ["arch4", "arch2_4_combined", "arch4"]
     said = capsys.readouterr().err
     assert said.count("arch2_4_combined-0: another process trains it; waiting\n") == 1
+
+
+def test_what_another_records_meanwhile_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process writes that arch4 has diverged just before ours writes what it knew when it began."""
+    pytest.importorskip("torch")
+    from tests.architectures.small_series import arch4_diverges
+
+    arms = {"arch1": 1, "arch4": 1}
+    made(tmp_path, arms, monkeypatch, work=arch4_diverges)
+    summary = tmp_path / "out" / SUMMARY_NAME
+    theirs = summary.rename(tmp_path / "theirs.json")
+    only_writer, write_summary = quality.only_writer, quality.write_summary
+    comes, written = threading.Event(), []
+
+    @contextmanager
+    def come(out: Path) -> Iterator[None]:
+        comes.set()
+        with only_writer(out):
+            yield
+
+    def write(path: Path, found: dict[str, Any]) -> None:
+        write_summary(path, found)
+        written.append([row["diverged"] for row in found["runs"]])
+
+    monkeypatch.setattr(quality, "only_writer", come)
+    monkeypatch.setattr(quality, "write_summary", write)
+    with ThreadPoolExecutor(1) as pool:
+        with only_writer(tmp_path / "out"):
+            ours = pool.submit(made, tmp_path, arms, monkeypatch, work=arch4_diverges)
+            assert comes.wait(60)
+            theirs.rename(summary)
+        ours.result()
+    assert written[0] == [None, "loss is nan at step 2; there was no checkpoint yet"]
 
 
 def test_ctrl_c_leaves_a_series_that_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import importlib
 import json
 import subprocess
@@ -111,6 +112,17 @@ def test_a_run_that_leaves_mutants_out_fails(tmp_path: Path, monkeypatch: pytest
     for code, ended in ((None, 1), (1, 0)):
         meta.write_text(json.dumps({"exit_code_by_key": {"harness.shift.x_shift__mutmut_1": code}}))
         assert main(arguments) == ended
+
+
+def test_a_second_run_in_the_same_folder_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with (tmp_path / mutation.LOCK).open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(SystemExit) as ended:
+            main(["--work", str(tmp_path)])
+    assert ended.value.code == 2
+    assert f"{tmp_path}: another run works there" in capsys.readouterr().err
 
 
 def test_unknown_modules_are_usage_errors(capsys: pytest.CaptureFixture[str]) -> None:
