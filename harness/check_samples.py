@@ -79,7 +79,7 @@ def _stop_faults(evidence: Mapping[str, Any]) -> list[str]:
         valid = void_rules(evidence["arms"], rounds[:count]).count([])
         return bool(valid >= wanted)
 
-    ends = range(0, min(limit, len(rounds) + block), block)
+    ends = range(planned * block, min(limit, len(rounds) + block), block)
     stop = next((count for count in ends if enough(count)), limit)
     if len(rounds) > stop:
         return [f"{len(rounds)} rounds, but {wanted} valid ones were wanted and the stop rule ends at {stop}"]
