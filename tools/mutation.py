@@ -42,7 +42,11 @@ class Change:
 def read_table(path: Path = TABLE) -> tuple[list[str], list[str], dict[Change, str]]:
     """Modules, test modules, and the judged survivors with why each is tolerated."""
     table = tomllib.loads(path.read_text(encoding="utf-8"))
-    judged = {Change(one["function"], one["removed"], one["added"]): one["why"] for one in table["survivor"]}
+    judged = {
+        Change(one["function"], one["removed"], added): one["why"]
+        for one in table["survivor"]
+        for added in ([one["added"]] if isinstance(one["added"], str) else one["added"])
+    }
     return table["modules"], table["tests"], judged
 
 
