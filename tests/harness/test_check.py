@@ -294,7 +294,7 @@ def test_registry_text_edited(checked: Checked) -> None:
         )
 
     text = problems(checked(widen))
-    assert "registry.sha256 is not the hash of registry.text" in text
+    assert "None: registry.sha256 is not the hash of registry.text\n" in text
     assert "6.hint: target is [None, 1.03], declared [None, 2.0]" in text
 
 
@@ -512,6 +512,16 @@ def test_title_and_built_of_a_claim(checked: Checked) -> None:
     assert "claim 1: built is False, declared True" in text
 
 
+def test_a_claim_that_is_not_built_has_no_verdict(checked: Checked) -> None:
+    def unbuild(data: Data) -> None:
+        data["registry"]["text"] = data["registry"]["text"].replace("built = true", "built = false", 1)
+
+    found = checked(unbuild)
+    assert found["claims"][0]["checks"][0]["verdict"] == "SUPPORTED"
+    assert found["claims"][0]["verdict"] == "NOT MEASURABLE HERE"
+    assert "claim 1: verdict is SUPPORTED, its checks give NOT MEASURABLE HERE" in problems(found)
+
+
 def test_reasons_removed_and_added(checked: Checked) -> None:
     def spoil(data: Data) -> None:
         record(data, "8.readahead")["cells"][0]["summary"].update(reasons=[])
@@ -564,7 +574,14 @@ LONG = "9" * 60 + "e999"
 
 
 @pytest.mark.parametrize(
-    ("number", "shown"), [("NaN", "NaN"), ("-Infinity", "-Infinity"), ("1e999", "1e999"), (LONG, LONG[:40])]
+    ("number", "shown"),
+    [
+        ("NaN", "NaN"),
+        ("-Infinity", "-Infinity"),
+        ("1e999", "1e999"),
+        (LONG, LONG[:40]),
+        ("9" * 400, "9" * 40),  # Python reads it, as an integer that no double holds
+    ],
 )
 def test_a_number_that_is_not_finite_is_refused(edited: Edited, number: str, shown: str) -> None:
     folder = edited(lambda data: data["run"].update(command="here"))
