@@ -107,12 +107,11 @@ class _Cell:
                 self.report("no evidence and no reason")
             verdict = NOT_MEASURABLE
         else:
-            doubts = list(faults)
-            if evidence["kind"] != self.kind:
+            mixed = evidence["kind"] != self.kind
+            if mixed:
                 self.report(f"evidence is {evidence['kind']}, the check is {self.kind}")
-                doubts.append("kinds are mixed")
-            triple, more = self._figure(evidence)
-            verdict = "INCONCLUSIVE" if doubts or more else _placed(triple, target)
+            triple, decides = self._figure(evidence)
+            verdict = _placed(triple, target) if decides and not mixed and not faults else "INCONCLUSIVE"
         judged = None if target is None else verdict
         if self.stored["verdict"] != judged:
             self.report(f"verdict is {self.stored['verdict']}, the raw material gives {judged}")
@@ -129,16 +128,16 @@ class _Cell:
             if self.stored[key] != self.declared[key]:
                 self.report(f"{key} is {self.stored[key]!r}, declared {self.declared[key]!r}")
 
-    def _figure(self, evidence: Mapping[str, Any]) -> tuple[Triple, Sequence[str]]:
-        """Value and ends that the raw material gives, and why they decide nothing."""
-        if "rounds_of" in evidence and "rounds" not in evidence:
-            return _NONE, ["its rounds are nowhere"]
+    def _figure(self, evidence: Mapping[str, Any]) -> tuple[Triple, bool]:
+        """Value and ends that the raw material gives, and whether they may decide."""
+        if "rounds_of" in evidence and "rounds" not in evidence:  # they are nowhere
+            return _NONE, False
         if evidence["kind"] == "timed":
             return self._timed(evidence)
         estimated = self._estimated(evidence)
-        return ((reduced(evidence, self.report), None, None), []) if estimated is None else estimated
+        return ((reduced(evidence, self.report), None, None), True) if estimated is None else estimated
 
-    def _timed(self, evidence: Mapping[str, Any]) -> tuple[Triple, Sequence[str]]:
+    def _timed(self, evidence: Mapping[str, Any]) -> tuple[Triple, bool]:
         item, summary = self.item, self.stored["summary"]
         positive = (item["positive_control"], float(item["margin"])) if "positive_control" in item else None
         guard = float(item.get("guard", DEFAULT_GUARD))
@@ -149,23 +148,22 @@ class _Cell:
         reasons = (summary or {}).get("reasons")
         if bool(reasons) is not bool(found.doubts):
             self.report(f"summary.reasons is {reasons}, the raw material gives {list(found.doubts)}")
-        return (found.value, found.low, found.high), found.doubts
+        return (found.value, found.low, found.high), not found.doubts
 
-    def _estimated(self, evidence: Mapping[str, Any]) -> tuple[Triple, Sequence[str]] | None:
+    def _estimated(self, evidence: Mapping[str, Any]) -> tuple[Triple, bool] | None:
         """Of a figure over repetitions; None for one that is exact. What is judged has no ends before all of
         its runs are there.
         """
         try:
             triple = interval_of(evidence, 0.05 / self.cell_count)
             if triple is None or self.declared["target"] is None:
-                return None if triple is None else (triple, [])
+                return None if triple is None else (triple, True)
             doubt = incomplete(evidence, self.declared["repetitions"])
         except (LookupError, TypeError, ValueError, ArithmeticError) as error:
             self.report(f"{evidence['reduction']['op']} fails: {error!r}")
-            return _NONE, ["broken"]
-        if doubt is None and triple[1] is None:
-            doubt = "too few repetitions for an interval"
-        return (triple, []) if doubt is None else ((triple[0], None, None), [doubt])
+            return _NONE, False
+        decides = doubt is None and triple[1] is not None
+        return (triple, True) if decides else ((triple[0], None, None), False)
 
 
 def _placed(triple: Triple, target: Sequence[float] | None) -> str:

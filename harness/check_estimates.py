@@ -29,8 +29,6 @@ def interval_of(evidence: Mapping[str, Any], alpha: float) -> Triple | None:
         return _count(lists[0], lists[1])
     logs = lists[0]
     if op == "exp_mean_difference":
-        if len(lists[0]) != len(lists[1]):
-            raise ValueError(f"{len(lists[0])} against {len(lists[1])} items")
         logs = [x - y for x, y in zip(lists[0], lists[1], strict=True)]
     return _mean(logs, alpha)
 

@@ -29,7 +29,7 @@ def same(stored: float | None, derived: float | None) -> bool:
     """Whether two numbers agree to a relative 1e-9, or neither is there."""
     if stored is None or derived is None:
         return stored is derived
-    return math.isclose(stored, derived, rel_tol=_RELATIVE_ERROR, abs_tol=1e-300)
+    return math.isclose(stored, derived, rel_tol=_RELATIVE_ERROR)
 
 
 def timed_finding(

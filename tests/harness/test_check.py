@@ -354,6 +354,20 @@ def test_removed_and_renamed_cells(checked: Checked) -> None:
     assert verdicts(found)["7.law"] == "INCONCLUSIVE"
 
 
+def test_cells_take_what_they_do_not_say_from_their_check() -> None:
+    check = {"unit": "ms", "paper": 7, "target": [0, 1], "repetitions": 5, "rounds": {"quick": 12}}
+    whole = check_cells.declared_cells(check)
+    assert whole == [{"label": "", **check}]
+    assert check_cells.declared_cells({"unit": "ms"}) == [
+        {"label": "", "unit": "ms", "paper": None, "target": None, "repetitions": None, "rounds": {}}
+    ]
+    own = {"label": "x", "unit": "GB", "paper": 3, "target": [2, 3], "repetitions": 8, "rounds": {"full": 40}}
+    cells = check_cells.declared_cells({**check, "cells": [own, {"label": "y"}]})
+    # What the paper says it says of a cell.
+    assert cells == [own, {"label": "y", **check, "paper": None}]
+    assert check_cells.declared_cells({"unit": "ms", "cells": [{"label": "y"}]})[0]["rounds"] == {}
+
+
 def test_evidence_of_another_kind(checked: Checked) -> None:
     found = checked(lambda data: evidence(data, "7.traffic").update(kind="derived"))
     assert "7.traffic: evidence is derived, the check is counted" in problems(found)

@@ -143,8 +143,10 @@ def test_a_third_of_the_rounds_may_be_void(void: int, doubted: bool) -> None:
     assert second(timed)[0].doubts == expected
 
 
-def test_voids_that_fall_on_one_arm() -> None:
-    timed = pairs(dict.fromkeys(range(0, 12, 2), ("run_queue", "new")), rounds=24)
+@pytest.mark.parametrize(("void", "rounds"), [(6, 24), (12, 36)])
+def test_voids_that_fall_on_one_arm(void: int, rounds: int) -> None:
+    """An arm that no other repeats is blamed by itself, however many there are."""
+    timed = pairs(dict.fromkeys(range(0, 2 * void, 2), ("run_queue", "new")), rounds=rounds)
     assert second(timed)[0].doubts == ("voids fall on new",)
 
 

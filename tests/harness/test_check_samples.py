@@ -124,3 +124,46 @@ def test_what_failed_may_do_anything_and_hides_no_other(evidence: Data, failure:
     assert [arm for _, arm in void_rules(evidence["arms"], evidence["rounds"])[5]] == ["old"]
     evidence["rounds"][5]["samples"]["new"]["work"] = 7.0
     assert raw_faults(evidence) == ["round 5, arm new: work is 7.0, but 6.0 in round 0"]
+
+
+LIMITS: list[tuple[Data, Data, str]] = [
+    ({"steal_ticks": 1, "cpu_ticks": 100}, {"cpu_ticks": 99}, "steal"),
+    ({"probe_bytes_per_ns": 46.0}, {"probe_bytes_per_ns": 45.9}, "bandwidth_probe"),
+    ({"ns": 1000, "run_delay_ns": 30}, {"run_delay_ns": 31}, "run_queue"),
+    ({"run_delay_ns": None}, {"run_delay_ns": 10**9}, "run_queue"),
+    ({"resident": 0.25}, {"resident": 0.24}, "cache"),
+    ({"resident": 0.75}, {"resident": 0.76}, "cache"),
+    ({"resident": 0.5}, {"resident": None}, "cache"),
+    ({"counters": {}, "wall_ns": 1}, {"counters": {"idle_cpu_ns": 1}}, "idle_engine"),
+    ({"counters": {"idle_cpu_ns": 10}, "wall_ns": 1000}, {"counters": {"idle_cpu_ns": 11}}, "idle_engine"),
+    ({"counters": {"asked_bytes": 7, "device_bytes": 7}}, {"counters": {"asked_bytes": 7}}, "device_bytes"),
+    ({"counters": {"engine_failed": 0}}, {"counters": {"engine_failed": 2}}, "engine_failed"),
+    ({"digest": "d"}, {"digest": "e"}, "output"),
+]
+
+
+@pytest.mark.parametrize(("allowed", "beyond", "rule"), LIMITS)
+def test_a_round_is_void_beyond_a_limit_and_not_at_it(allowed: Data, beyond: Data, rule: str) -> None:
+    sample: Data = {
+        "ns": 1000,
+        "wall_ns": 1000,
+        "run_delay_ns": 0,
+        "resident": 0.5,
+        "digest": "d",
+        "counters": {},
+    }
+    quiet: Data = {"steal_ticks": 0, "cpu_ticks": 100, "probe_bytes_per_ns": 50.0}
+    arm = {"name": "a", "resident": [0.25, 0.75], "expected_digest": "d"}
+
+    def rules(change: Data) -> list[tuple[str, str]]:
+        of_round = {key: value for key, value in change.items() if key in quiet}
+        of_sample = {key: value for key, value in change.items() if key not in quiet}
+        rounds = [{**quiet, "samples": {"a": sample}} for _ in range(2)]
+        rounds.append({**quiet, **of_round, "samples": {"a": {**sample, **of_sample}}})
+        *others, last = void_rules([arm], rounds)
+        assert others == [[], []]
+        return last
+
+    whole_round = rule in ("steal", "bandwidth_probe")
+    assert rules(allowed) == []
+    assert rules({**allowed, **beyond}) == [(rule, "" if whole_round else "a")]

@@ -122,6 +122,11 @@ def test_an_interval_beyond_all_numbers_is_refused_by_both() -> None:
         second(observations, Reduction("exp_mean", ("a",)), 0.05)
 
 
+def test_the_second_opinion_names_what_has_no_interval() -> None:
+    with pytest.raises(ValueError, match=r"^exp_mean of 2 observations$"):
+        second({"a": [0.1], "b": [0.1]}, Reduction("exp_mean", ("a", "b")), 0.05)
+
+
 def test_broken_pairs_are_refused_by_both() -> None:
     reduction = Reduction("exp_mean_difference", ("a", "b"))
     for observations in ({"a": [1.0, 2.0], "b": [1.0]}, {"a": [1.0], "b": []}, {"a": [1.0]}):
