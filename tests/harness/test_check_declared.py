@@ -40,6 +40,7 @@ def test_a_list_that_is_missing_is_named(line: str) -> None:
         "paper = 7",
         "paper = 7.5",
         f"paper = {(1 << 1023) - 1}",
+        "paper = 1.7e308",
         "target = [-inf, 2]",
         "target = [0, inf]",
         "repetitions = 5",
