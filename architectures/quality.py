@@ -82,10 +82,8 @@ def measure(
 
     def record(finish: Callable[[dict[str, Any]], dict[str, Any]] = dict) -> dict[str, Any]:
         with only_writer(out):
-            known_lost = {
-                **lost_before(out),
-                **diverged,
-            }  # others may have recorded more
+            # Others who work on the folder may have recorded more that diverged.
+            known_lost = {**lost_before(out), **diverged}
             found = finish(collect(out, data, settings, runs, known_lost, elsewhere))
             write_summary(out / SUMMARY_NAME, found)
         return found
