@@ -55,6 +55,7 @@ set(CFLOW_SOURCES
     engine/src/storage.c
     engine/src/stream.c
     engine/src/tiles.c
+    engine/src/thread.c
     engine/src/topology.c
     engine/src/utf8.c
     engine/src/vector.c

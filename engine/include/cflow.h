@@ -10,7 +10,8 @@
  *   Threads     A model may be shared by any number of sessions and threads. A session, pool or options handle is used
  *               by one thread at a time, except cflow_session_cancel(), which is async-signal-safe.
  *   Side effects The library never prints, aborts, exits, or changes a signal handler, locale or floating-point mode.
- *               Its workers block all signals: handlers run on the threads of the application alone.
+ *               Its threads block all signals but those of a fault (SIGSEGV, SIGBUS, ...): other handlers run on the
+ *               threads of the application alone.
  *   Units       Names end in their unit: _bytes, _ns (CLOCK_MONOTONIC), _rows. MiB is 2^20 bytes.
  *   Structs     No struct crosses this interface: parameters, counters and pieces are read as integers by index, and
  *               every index has a name (cflow_*_name), so that a caller never depends on a C layout.

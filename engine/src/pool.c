@@ -2,12 +2,12 @@
 #include "pool.h"
 
 #include "error.h"
+#include "thread.h"
 
 #include <errno.h>
 #include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -268,19 +268,6 @@ void cf_pool_run(cf_pool *pool, cf_job_fn job, void *argument)
     }
 }
 
-/* A thread that runs no signal handler of the application: those belong to the threads that it knows. */
-static int create_quiet_thread(pthread_t *handle, void *(*run)(void *), void *argument)
-{
-    sigset_t all, old;
-    (void)sigfillset(&all);
-    int error = pthread_sigmask(SIG_SETMASK, &all, &old);
-    if (error == 0) {
-        error = pthread_create(handle, NULL, run, argument);
-        (void)pthread_sigmask(SIG_SETMASK, &old, NULL);
-    }
-    return error;
-}
-
 int cf_pool_pinned(const cf_pool *pool)
 {
     int pinned = 1;
@@ -331,7 +318,7 @@ int cf_pool_create_at(int threads, const cf_cpu *cpus, int spin, cf_pool **pool_
     make_groups(pool);
     atomic_store(&pool->running, (uint32_t)threads);
     for (int i = 0; i < threads; i++) {
-        int error = create_quiet_thread(&workers[i].handle, worker_main, &workers[i]);
+        int error = cf_create_thread(&workers[i].handle, worker_main, &workers[i]);
         if (error != 0) {
             /* Those that never came to be do not run. */
             atomic_fetch_sub(&pool->running, (uint32_t)(threads - i));

@@ -3,10 +3,10 @@
 #include "error.h"
 #include "pool.h"
 #include "reader_back.h"
+#include "thread.h"
 
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -101,17 +101,13 @@ static void destroy(void *self)
     free(own);
 }
 
-/* Signal handlers run on the threads of the application alone. */
 static int start_threads(crew *own)
 {
-    sigset_t all, before;
-    (void)sigfillset(&all);
-    int error = pthread_sigmask(SIG_SETMASK, &all, &before);
+    int error = 0;
     while (error == 0 && own->threads < THREADS) {
-        error = pthread_create(&own->thread[own->threads], NULL, reader_main, own);
+        error = cf_create_thread(&own->thread[own->threads], reader_main, own);
         own->threads += error == 0;
     }
-    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
     /* One will do. */
     return own->threads > 0 ? 0 : error;
 }

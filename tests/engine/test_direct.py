@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -276,10 +277,14 @@ def test_times_of_workers_add_up(model: Model) -> None:
     """Each nanosecond of each worker is one stream's, vectors', a barrier's, or storage's."""
     streams = ("attention", "dense", "expert", "router", "head", "vector", "barrier")
     with direct(model, threads=2) as session:
+        started_ns = time.monotonic_ns()
         session.generate(1, 20)
+        # Of the call: a worker that waits for a processor leaves the last barrier after the token has ended.
+        elapsed_ns = time.monotonic_ns() - started_ns
         counters = session.counters()
-    spent = sum(counters[f"{name}_ns"] for name in streams) + 2 * counters["io_wait_ns"]
-    assert spent <= 2 * counters["wall_ns"]
+    spent_ns = sum(counters[f"{name}_ns"] for name in streams) + 2 * counters["io_wait_ns"]
+    assert counters["wall_ns"] <= elapsed_ns
+    assert spent_ns <= 2 * elapsed_ns
 
 
 def test_a_trace_names_offsets_of_the_file(model: Model) -> None:

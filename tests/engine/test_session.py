@@ -1,5 +1,6 @@
 """Sessions: options, decode and generate, signals, accounting, schedule."""
 
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -260,6 +261,28 @@ def test_cancel_from_another_thread(slow_model: Model) -> None:
             session.generate(1, 4096)
         canceller.join()
         assert session.position < 4096
+
+
+def blocked_signals(threads: set[str]) -> list[set[int]]:
+    """Numbers of the signals that each of these threads of this process blocks."""
+    masks = []
+    for thread in threads:
+        status = Path(f"/proc/self/task/{thread}/status").read_text()
+        mask = next(int(line.split()[1], 16) for line in status.splitlines() if line.startswith("SigBlk:"))
+        masks.append({bit + 1 for bit in range(64) if mask >> bit & 1})
+    return masks
+
+
+def test_its_threads_leave_signals_to_the_application_but_not_their_own_faults(model: Model) -> None:
+    before = set(os.listdir("/proc/self/task"))
+    with Session(model, threads=2, residency="direct", reader="threads", pin=False) as session:
+        session.decode(PROMPT)
+        masks = blocked_signals(set(os.listdir("/proc/self/task")) - before)
+    assert len(masks) > 2  # workers, and readers beside them
+    faults = {signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGSEGV, signal.SIGSYS, signal.SIGTRAP}
+    for mask in masks:
+        assert {signal.SIGINT, signal.SIGTERM, signal.SIGALRM, signal.SIGUSR1} < mask
+        assert not faults & mask
 
 
 def test_cancel_before_a_call_ends_that_call_only(model: Model) -> None:

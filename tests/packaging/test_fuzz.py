@@ -161,11 +161,11 @@ def test_a_program_that_fails_without_an_input_is_a_finding(tmp_path: Path) -> N
     own = runner(tmp_path, "#!/bin/sh\nsleep 1\nexit 3\n")
     summary = Summary("cflow")
     own.run(summary, 1, 1, lambda text: None)
-    assert summary.crashes[0].cause == "exit code 3, no input was run"
+    assert summary.crashes[0].cause == "exit code 3 after 0 executions, no input was kept"
     idle = runner(tmp_path, "#!/bin/sh\nsleep 1\n")
     summary = Summary("cflow")
     idle.run(summary, 1, 1, lambda text: None)
-    assert summary.crashes[0].cause == "exit code 0, no input was run"
+    assert summary.crashes[0].cause == "exit code 0 after 0 executions, no input was kept"
 
 
 def test_summary_that_is_none_is_refused_by_name(tmp_path: Path) -> None:

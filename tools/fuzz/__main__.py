@@ -95,8 +95,13 @@ def _finds_the_fault(
         lambda: stop.is_set() or bool(summary.crashes),
     )
     found = next((crash.cause for crash in summary.crashes if crash.input), "")
-    said = f"found by {summary.executions:,} executions" if found else f"not found in {options.seconds} s"
-    _say(f"{runner.target.name}: the fault of {BLIND} was {said} {found}".rstrip())
+    if found:
+        said = f"found by {summary.executions:,} executions {found}"
+    elif summary.crashes:
+        said = f"not found: {summary.crashes[0].cause}"
+    else:
+        said = f"not found in {options.seconds} s"
+    _say(f"{runner.target.name}: the fault of {BLIND} was {said}")
     return bool(found)
 
 

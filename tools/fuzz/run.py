@@ -196,7 +196,9 @@ class Runner:
             summary.crashes.append(Crash(str(path), str(reduced), _cause(text)))
         failed = [p.returncode for p in running if p.returncode not in (0, None)]
         if (failed or not executions) and not found and not stopped:
-            cause = _cause("\n".join(texts)) or f"exit code {failed[0] if failed else 0}, no input was run"
+            code = failed[0] if failed else 0
+            ended = f"exit code {code} after {executions:,} executions, no input was kept"
+            cause = _cause("\n".join(texts)) or ended
             summary.crashes.append(Crash("", "", cause))
 
     def _start(self, arguments: list[str], log: Path) -> subprocess.Popen[bytes]:
