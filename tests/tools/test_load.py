@@ -302,8 +302,10 @@ out.mkdir(parents=True)
 (out.parent / "models").mkdir(exist_ok=True)
 (out.parent / "models" / "model").write_text("kept")
 value = 2 if "{what}" == "value" and number == 1 else 1
-checks = [{{"id": "1.a", "kind": "counted", "verdict": "SUPPORTED", "value": value}},
-          {{"id": "1.t", "kind": "timed", "verdict": "SUPPORTED", "value": number}}]
+shown = "SUPPORTED" if "{what}" == "verdict" and number == 1 else None
+checks = [{{"id": "1.a", "kind": "counted", "verdict": "SUPPORTED", "value": value, "unit": "bytes"}},
+          {{"id": "1.r", "kind": "derived", "verdict": shown, "value": number, "unit": "ms"}},
+          {{"id": "1.t", "kind": "timed", "verdict": "SUPPORTED", "value": number, "unit": "ratio"}}]
 text = json.dumps({{"checks": checks}})
 (out / "results.json").write_text(text[:10] if "{what}" == "torn" and number == 1 else text)
 if "{what}" == "file" and number == 1:
@@ -321,6 +323,7 @@ sys.exit(3 if "{what}" == "code" and number == 1 else 0)
     [
         ("nothing", None),
         ("value", "run 1: 1.a: SUPPORTED 2, in the first run SUPPORTED 1"),
+        ("verdict", "run 1: 1.r: SUPPORTED, in the first run None"),
         ("torn", "results.json cannot be read"),
         ("file", "temporary file"),
         ("beside", "left behind: file models/more"),
