@@ -1,7 +1,10 @@
 """Sessions: options, decode and generate, signals, accounting, schedule."""
 
 import os
+import shutil
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -283,6 +286,31 @@ def test_its_threads_leave_signals_to_the_application_but_not_their_own_faults(m
     for mask in masks:
         assert {signal.SIGINT, signal.SIGTERM, signal.SIGALRM, signal.SIGUSR1} < mask
         assert not faults & mask
+
+
+CUT_FILE = """
+import os, sys
+from engine.model import Model
+from engine.session import Session
+with Model(sys.argv[1]) as model, Session(model, threads=2, residency="mmap") as session:
+    os.truncate(sys.argv[1], os.sysconf("SC_PAGE_SIZE"))
+    session.generate(1, 5)
+"""
+
+
+@pytest.mark.no_sanitizer
+def test_a_fault_of_a_worker_is_told_by_faulthandler(model: Model, tmp_path: Path) -> None:
+    path = tmp_path / "cut.cflow"
+    shutil.copyfile(model.path, path)
+    done = subprocess.run(
+        [sys.executable, "-X", "faulthandler", "-c", CUT_FILE, str(path)],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == -signal.SIGBUS, done.stderr
+    assert "Bus error" in done.stderr and "in generate" in done.stderr
 
 
 def test_cancel_before_a_call_ends_that_call_only(model: Model) -> None:
